@@ -31,7 +31,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from examples.world import motions
+from examples.world import acting
 from examples.world.film import pictures_of
 from examples.world.places import DrawnPlace, Figure
 from examples.world.scene import Draw, Scene, Sprite
@@ -77,7 +77,7 @@ class Case:
         place = DrawnPlace(self.texture, TEXTURES[self.texture](CANVAS, 0), (WIDTH, HEIGHT), (_figure(),), FINE, MARGIN)
         camera_px = 0.0 if self.kind == "figure" else self.speed_px
         seen_px = {"figure": self.speed_px, "camera": 0.0, "both": 2 * self.speed_px}[self.kind]
-        look = motions.held(motions.pan(place.whole, camera_px), self.held)
+        look = acting.held(acting.pan(place.whole, camera_px), self.held)
         draw: Draw = _swaying(seen_px, camera_px) if self.kind != "camera" else lambda _: ()
         scene = Scene("moving", FRAMES, place, draw, self.held, look=look)
         return np.stack(list(pictures_of([scene])))

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from examples.world.dataset import film_record
 from examples.world.textures import FINE, detailed
+from examples.world.writer import film_record
 from pipeline.core.records import Caption, Clip, Looks, Motion, Verdict, make_clip_id, make_film_id
 from pipeline.core.store import Dataset, DatasetRecord, FilmEntry, FilmFolder
 from pipeline.stages.motion_levels import level_of

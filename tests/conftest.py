@@ -16,7 +16,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from examples.bunny.film import fetch_bunny, fetch_trailer
 from examples.world.film import compose_film
-from examples.world.short_film import short_film
+from examples.world.scene_changes import short_film
 from examples.world.truth import Truth
 from pipeline.core.errors import UserError
 from tests.support.shared_folders import run_folder

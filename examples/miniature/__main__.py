@@ -7,9 +7,9 @@
     image-encoder   untrained checkpoint of size mini, its image encoder trained on frames against captions
                                                                                  OUT/start OUT/image_encoder
     autoencoder     its autoencoder fitted to the clips                          OUT/autoencoder
-    judge           network that names who, where and what in clips              OUT/judge
+    recogniser      network that names who, where and what in clips              OUT/recogniser
     model           the three phases of training                                 OUT/model
-    claims          games along held-out stories, named by the judge             OUT/claims
+    claims          games along held-out stories, named by the recogniser        OUT/claims
     drift           games of 50 turns                                            OUT/drift
     tables          all figures of claims and drift, as tables                   OUT/tables.md
 
@@ -17,12 +17,12 @@
                     drift and tables again                                       OUT/variants
     real-film       the steps from data to model on the labelled clips of Big Buck Bunny         OUT/real-film
     pack            the model in half precision into the package: `animegamer play` without a checkpoint
-    unpack          package's model, to be measured without the steps autoencoder and model                 OUT/unpacked
-    strip           eight turns of a game by the packed model, as a picture     OUT/strip.png
+    unpack          package's model, to be measured without the steps autoencoder and model      OUT/unpacked
+    strip           eight turns of a game by the packed model, as a picture      OUT/strip.png
 
-A step that is done does nothing, and one that was killed resumes when the same command is given again. OUT/dataset is
-an ordinary data set: `animegamer status`, `play` and `train` take it like any other. OUT/unseen holds clips of pairs of
-character, motion and place that are never together in OUT/dataset; OUT/judging holds more of them, for the judge alone.
+A finished step does nothing, and a killed step resumes when the same command is given again. OUT/dataset is an ordinary
+dataset: `animegamer status`, `play` and `train` take it like any other. OUT/unseen holds clips of pairs of character,
+motion and place that are never together in OUT/dataset. OUT/more-unseen holds more of them, for the recogniser alone.
 OUT/more is more of the kind of OUT/dataset, all to train.
 """
 
@@ -31,8 +31,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Callable, Collection
-from functools import partial
+from collections.abc import Collection
 from pathlib import Path
 
 from flows.console.display import TrainBars
@@ -40,122 +39,55 @@ from flows.console.progress import Bars
 from flows.console.terminal import say
 from pipeline.core.errors import UserError
 
-
-def data(out: Path) -> None:
-    """Compose the films and build their data sets."""
-    from examples.miniature.dataset import build_datasets, films_of_the_world
-
-    with Bars().watching():
-        build_datasets(out, films_of_the_world())
-
-
-def image_encoder(out: Path) -> None:
-    """Train the image encoder."""
-    from examples.miniature.image_encoder import train_image_encoder
-
-    train_image_encoder(out)
-
-
-def autoencoder(out: Path) -> None:
-    """Fit the autoencoder."""
-    from examples.miniature.autoencoder import train_autoencoder
-
-    train_autoencoder(out)
-
-
-def judge(out: Path) -> None:
-    """Train the judge network."""
-    from examples.miniature.measured.judge import train_judge
-
-    bars = TrainBars()
-    with bars.shown():
-        train_judge(out, watch=bars.step)
-
-
-def model(out: Path) -> None:
-    """Train shots, game and adaptation."""
-    from examples.miniature.model_runs import train_model
-
-    train_model(out)
-
-
-def variants(out: Path, only: Collection[str] = ()) -> None:
-    """Train variants of the model."""
-    from examples.miniature.model_runs import train_variants
-
-    train_variants(out, only)
-
-
-def claims(out: Path) -> None:
-    """Measure games of the trained models."""
-    from examples.miniature.measured.claims import measure_claims
-
-    with Bars().watching():
-        measure_claims(out)
-
-
-def drift(out: Path) -> None:
-    """Measure games of 50 turns."""
-    from examples.miniature.measured.drift import measure_drift
-
-    with Bars().watching():
-        measure_drift(out)
-
-
-def tables(out: Path) -> None:
-    """Write the figures as tables."""
-    from examples.miniature.measured.tables import write_tables
-
-    say(f"the figures are in {write_tables(out)}")
-
-
-def real_film(out: Path) -> None:
-    """Train on the clips of Big Buck Bunny, and measure what is learned by heart."""
-    from examples.miniature.real_film import train_on_film
-
-    train_on_film(out)
-
-
-def pack(out: Path) -> None:
-    """Write the model into the package."""
-    from examples.miniature.package import pack_model
-
-    pack_model(out)
-
-
-def unpack(out: Path) -> None:
-    """Take the model of the package for the trained one."""
-    from examples.miniature.package import unpack_model
-
-    unpack_model(out)
-
-
-def strip(out: Path) -> None:
-    """Draw a game of the packed model."""
-    from examples.miniature.strip import draw_strip
-
-    draw_strip(out)
-
-
-STEPS: dict[str, Callable[[Path], None]] = {
-    "data": data,
-    "image-encoder": image_encoder,
-    "autoencoder": autoencoder,
-    "judge": judge,
-    "model": model,
-    "claims": claims,
-    "drift": drift,
-    "tables": tables,
-}
-"""Steps in order. Each imports its own module: `--help` and `data` work without torch."""
-APART: dict[str, Callable[[Path], None]] = {
-    "variants": variants,
-    "real-film": real_film,
-    "pack": pack,
-    "unpack": unpack,
-    "strip": strip,
-}
+STEPS = ("data", "image-encoder", "autoencoder", "recogniser", "model", "claims", "drift", "tables")
+APART = ("variants", "real-film", "pack", "unpack", "strip")
 """Steps that `all` leaves out: hours more, or the package's own."""
+
+
+def run_step(step: str, out: Path, only: Collection[str] = ()) -> None:
+    """Run a step. Each imports its own modules, so that `--help` and `data` work without torch."""
+    match step:
+        case "data":
+            from examples.miniature.dataset import build_datasets, films_of_the_world
+
+            build_datasets(out, films_of_the_world())
+        case "image-encoder":
+            from examples.miniature.encoders import train_image_encoder
+
+            train_image_encoder(out)
+        case "autoencoder":
+            from examples.miniature.encoders import train_autoencoder
+
+            train_autoencoder(out)
+        case "recogniser":
+            from examples.miniature.recogniser import train_recogniser
+
+            with (bars := TrainBars()).shown():
+                train_recogniser(out, watch=bars.step)
+        case "model" | "variants":
+            from examples.miniature.model_runs import train_model, train_variants
+
+            train_model(out) if step == "model" else train_variants(out, only)
+        case "claims" | "drift":
+            from examples.miniature.claims import measure_claims, measure_drift
+
+            (measure_claims if step == "claims" else measure_drift)(out)
+        case "tables":
+            from examples.miniature.tables import write_tables
+
+            say(f"the figures are in {write_tables(out)}")
+        case "real-film":
+            from examples.miniature.real_film import train_on_film
+
+            train_on_film(out)
+        case "strip":
+            from examples.miniature.package import draw_strip
+
+            draw_strip(out)
+        case _:
+            from examples.miniature.package import pack_model, unpack_model
+
+            (pack_model if step == "pack" else unpack_model)(out)
 
 
 def main() -> None:
@@ -171,11 +103,11 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.only and asked.step != "variants":
         parser.error(f"--only chooses among `variants`, `{asked.step}` has nothing to choose from")
-    steps = STEPS | APART | {"variants": partial(variants, only=asked.only)}
     for name in STEPS if asked.step == "all" else [asked.step]:
         started, spent = time.monotonic(), _cpu_seconds()
         try:
-            steps[name](asked.out)
+            with Bars().watching():
+                run_step(name, asked.out, asked.only)
         except UserError as error:
             raise SystemExit(str(error)) from error
         say(f"{name}: {time.monotonic() - started:.0f} s, {_cpu_seconds() - spent:.0f} CPU seconds")

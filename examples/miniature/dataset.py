@@ -3,7 +3,7 @@
 OUT/films/stories-1.mp4 ...    films of seven stories each, for OUT/dataset: one story in seven is of the split `val`
 OUT/films/more-1.mp4 ...       more of these, for OUT/more, all to train: the model learns from both
 OUT/films/unseen-1.mp4         stories of held-out pairs, for OUT/unseen, all of the split `val`
-OUT/films/judging-1.mp4 ...    more of these, for OUT/judging: a judge must know the pairs that the model never sees
+OUT/films/more-unseen-1.mp4    more of these: the recogniser must know the pairs that the model never sees
 OUT/truth.jsonl                a line for every scene of every film: what it shows, and what instructions leave unsaid
 OUT/cast                       a picture of every character
 """
@@ -23,8 +23,7 @@ import cv2
 from examples.miniature.scripted import ScriptedFilm, build_scripted
 from examples.miniature.story import STORY_SECONDS, Scriptwriter, StoryScene
 from examples.world.film import FPS, compose_film
-from examples.world.puppet_cast import CAST
-from examples.world.puppets import Puppet
+from examples.world.puppets import CAST, Puppet
 from examples.world.scene import Scene
 from examples.world.scenery import GROUND, Scenery
 from examples.world.truth import SceneTruth, truth_about
@@ -86,7 +85,7 @@ def films_of_the_world() -> dict[str, tuple[StoryFilm, ...]]:
     return {
         "dataset": films_of("stories", 7),
         "unseen": films_of("unseen", 1, unseen=True),
-        "judging": films_of("judging", 2, unseen=True),
+        "more-unseen": films_of("more-unseen", 2, unseen=True),
         MORE: films_of("more", 14),
     }
 

@@ -24,7 +24,8 @@ import torch
 import training
 from examples.commands import run_command
 from examples.miniature.dataset import MORE
-from examples.miniature.measured.measured_models import FITTED, GC, MAIN, SEEDS, SHORT, VARIANTS
+from examples.miniature.encoders import FITTED
+from examples.miniature.measured_models import GC, MAIN, SEEDS, SHORT, VARIANTS
 from flows.console.terminal import say
 from models.checkpoint import Checkpoint
 from models.config import Component

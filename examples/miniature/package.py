@@ -4,25 +4,35 @@ OUT/unpacked                                   the model of the package; OUT/mod
 OUT/autoencoder/clips/result                   its autoencoder beside the trained image encoder: a start for `variants`
 OUT/unpacked.json                              what both were made from; another packed model takes their place
 
-Without the hours of `autoencoder` and `model`, the judge, claims and drift then measure the package's model.
+Without the hours of `autoencoder` and `model`, the recogniser, claims and drift then measure the package's model.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import textwrap
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from examples.miniature.measured.measured_models import FITTED, MAIN
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+
+from examples.commands import run_command
+from examples.miniature.encoders import FITTED
+from examples.miniature.measured_models import MAIN
 from examples.miniature.truth import Truths
 from flows.console.terminal import say
+from flows.game.folder import GameFolder
 from models.checkpoint import Checkpoint
 from models.checkpoint_writer import link_or_copy, writing
 from models.config import inside_id
 from models.shipped import PACKED, pack, packed_identity, unpack
 from pipeline.core.errors import UserError
 from pipeline.core.ingredients import ResultNotes
+from pipeline.video.clip_files import read_clip
 from training.data.shards import open_shards
 from training.data.turns import read_texts
 
@@ -43,6 +53,9 @@ HELD_OUT = {
 }
 """Story of each film in `val` when the packed model was trained. It follows from the bytes of the film, and so from the
 versions of the packages that encode it."""
+GAME = Path(__file__).with_name("game.txt")
+_COLUMNS, _SCALE, _GAP, _LINES = 2, 2, 8, 2
+_LINE_HEIGHT, _FONT = 18, 14
 
 
 def pack_model(out: Path, packed: Path = PACKED) -> None:
@@ -69,7 +82,7 @@ def unpack_model(out: Path, packed: Path = PACKED) -> None:
         raise UserError(f"{encoder} is not there: run the step `image-encoder` first")
     made_from = {"packed": packed_identity(packed), "image_encoder": Checkpoint.open(encoder).as_start()}
     ResultNotes(out / "unpacked.json").renew("unpacked", made_from, partial(_unpack, out, packed, encoder))
-    say(f"the model of the package is in {out / 'unpacked'}; judge, claims and drift measure it")
+    say(f"the model of the package is in {out / 'unpacked'}; recogniser, claims and drift measure it")
     if others := _other_stories(out):
         say(f"{others}: on clips of these the figures are of what the model was trained on, not of held-out clips")
 
@@ -117,3 +130,46 @@ def _write_start(start: Path, encoder: Path, autoencoder: Path) -> None:
         replaced = part / inside_id("autoencoder")
         shutil.rmtree(replaced)
         shutil.copytree(autoencoder, replaced, copy_function=link_or_copy)
+
+
+def draw_strip(out: Path) -> Path:
+    """Play the game unless it is played, and draw the strip. Return its path."""
+    folder = folder_of_game(out)
+    run_command("play", "--game", GAME, "--out", folder)
+    game = GameFolder.open(folder)
+    turns = [
+        _turn(f"{number}. {turn.instruction}", read_clip(game.clip_path(turn.id)))
+        for number, turn in enumerate(game.turns, start=1)
+    ]
+    path = out / "strip.png"
+    _sheet(turns).save(path)
+    say(f"the strip: {path}")
+    return path
+
+
+def folder_of_game(out: Path, packed: Path = PACKED) -> Path:
+    """Return the folder of the packed model's game, since a game goes on only with the model that began it."""
+    return out / "strip" / packed_identity(packed)
+
+
+def _turn(caption: str, frames_THWC: NDArray[np.uint8]) -> Image.Image:
+    """Draw a turn: three frames (BGR) above its instruction."""
+    chosen = [frames_THWC[at][:, :, ::-1] for at in (0, len(frames_THWC) // 2, -1)]
+    frames = Image.fromarray(np.concatenate(chosen, axis=1))
+    frames = frames.resize((frames.width * _SCALE, frames.height * _SCALE), Image.Resampling.LANCZOS)
+    picture = Image.new("RGB", (frames.width, frames.height + _LINES * _LINE_HEIGHT), "white")
+    picture.paste(frames)
+    font = ImageFont.load_default(_FONT)
+    lines = textwrap.wrap(caption, width=int(frames.width / (0.5 * _FONT)))[:_LINES]
+    for number, line in enumerate(lines):
+        ImageDraw.Draw(picture).text((2, frames.height + number * _LINE_HEIGHT), line, fill="black", font=font)
+    return picture
+
+
+def _sheet(turns: Sequence[Image.Image]) -> Image.Image:
+    width, height = turns[0].width + _GAP, turns[0].height + _GAP
+    rows = -(-len(turns) // _COLUMNS)
+    sheet = Image.new("RGB", (width * _COLUMNS - _GAP, height * rows - _GAP), "white")
+    for number, turn in enumerate(turns):
+        sheet.paste(turn, (number % _COLUMNS * width, number // _COLUMNS * height))
+    return sheet

@@ -30,9 +30,8 @@ from torch import Tensor
 from examples.bunny.cast import fetch_cast
 from examples.bunny.film import fetch_bunny
 from examples.commands import run_command
-from examples.miniature.autoencoder import train_autoencoder
-from examples.miniature.image_encoder import train_image_encoder
-from examples.miniature.measured.measured_models import MAIN, SHORT
+from examples.miniature.encoders import train_autoencoder, train_image_encoder
+from examples.miniature.measured_models import MAIN, SHORT
 from examples.miniature.model_runs import Variant, train_model
 from flows.console.progress import Bars
 from flows.console.terminal import say

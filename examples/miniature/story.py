@@ -17,8 +17,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from examples.world.puppet_cast import CAST
 from examples.world.puppet_motions import COAT_OFF, COAT_ON, FRAMES_PER_DRAWING, HUG, MOTIONS, PLANT, Cue
+from examples.world.puppets import CAST
 from examples.world.scene import Scene
 from examples.world.scenery import PLACES, Scenery
 from examples.world.truth import SOURCE

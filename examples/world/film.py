@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 
-from examples.world.scene import Scene
+from examples.world.scene import Scene, mix_at, mixed
 from examples.world.textures import Picture
-from examples.world.transitions import mix_at, mixed
 from examples.world.truth import Truth, truth_about
 from examples.world.writer import write_film
 

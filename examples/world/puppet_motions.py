@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import cos, pi, sin
 
-from examples.world.motions import held, pan
+from examples.world.acting import held, pan
 from examples.world.puppets import FLAG_REACH, Pose, Puppet
 from examples.world.scene import Draw, Look, Sprites
 from examples.world.scenery import FLAG_X, GROUND, HEIGHT, WIDTH

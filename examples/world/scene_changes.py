@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from examples.world.acting import SPRITES, fight, posed, talk, walk
+from examples.world.acting import SPRITES, closer, fight, pan, posed, stand, talk, walk, zoom
 from examples.world.landscapes import Landscape
-from examples.world.motions import closer, pan, zoom
 from examples.world.paintings import BLACK, WORLD_HEIGHT, WORLD_WIDTH, Painting
 from examples.world.scene import Box, Draw, Light, Look, Place, Scene, Sprites, TransitionKind
 
@@ -36,6 +35,31 @@ COUNTS = {
     "iris": 4,
 }
 """Groups of scenes in a film, by the transition inside of each; plain cuts join the groups."""
+
+
+def short_film() -> tuple[Scene, ...]:
+    """Return the scenes, half a minute in all."""
+    lecture_hall, club = Painting("bg lecturehall"), Painting("bg club")
+    panorama = (300, 0, 300 + WORLD_WIDTH, WORLD_HEIGHT)
+    return (
+        Scene("lecture", 72, lecture_hall, talk(("sylvie", 560)), movement="talks"),
+        Scene("answer", 48, lecture_hall, talk(("lucy", 760)), movement="talks"),
+        Scene("walk", 72, Painting("bg uni"), walk("eileen", 200, 24), 2, "walks"),
+        Scene("pan", 48, Painting("bg panorama"), frames_per_drawing=1, camera="pan", look=pan(panorama, 64)),
+        Scene("zoom", 48, club, stand("sylvie in blue", 700), 1, camera="zoom",
+              look=zoom(club.whole, 700, 200, 1, 2, 48)),
+        Scene("flash", 60, Painting("bg whitehouse"), talk(("lucy", 640)), movement="talks",
+              flashes=((14, 1), (30, 2), (44, 3))),
+        Scene("meadow", 72, Painting("bg meadow"), talk(("sylvie in blue", 400)), movement="talks",
+              opened_by="dissolve", opening_frames=12),
+        Scene("fight", 72, Painting("bg club", night=True), fight("eileen", "lucy"), 2, "fights"),
+        Scene("evening", 60, Painting("bg uni", night=True), stand("sylvie", 640)),
+        Scene("black", 26, Painting(BLACK), frames_per_drawing=1, opened_by="fade", opening_frames=16),
+        Scene("morning", 76, lecture_hall, talk(("eileen", 420), ("sylvie", 820)), movement="talks",
+              opened_by="fade", opening_frames=16),
+        Scene("close-up", 48, lecture_hall, talk(("sylvie", 820)), movement="talks",
+              look=zoom(lecture_hall.whole, 820, 200, 2, 2, 48)),
+    )  # fmt: skip
 
 
 def scene_changes(seed: int) -> list[Scene]:

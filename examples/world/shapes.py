@@ -12,8 +12,8 @@ from typing import Literal
 
 import numpy as np
 
+from examples.world.acting import drift
 from examples.world.film import pictures_of
-from examples.world.motions import drift
 from examples.world.places import DrawnPlace, Figure
 from examples.world.scene import Scene
 from examples.world.textures import FINE, Picture, tinted

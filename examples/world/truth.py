@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import hypot
 
-from examples.world.scene import Box, Camera, Movement, Point, Scene, TimeOfDay, TransitionKind
-from examples.world.transitions import Mix, mix_at
+from examples.world.scene import Box, Camera, Mix, Movement, Point, Scene, TimeOfDay, TransitionKind, mix_at
 
 SOURCE = "the film's script"
 """Value of `caption.source` of captions made from a film's truth, without looking at pictures."""

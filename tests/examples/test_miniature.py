@@ -1,4 +1,4 @@
-"""World in miniature: stories keep their rules, shards say what the stories say, and the judge learns to name it."""
+"""World in miniature: stories keep their rules, shards say what the stories say, the recogniser learns to name it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from examples.miniature.dataset import CONFIG, StoryFilm, agreement, build_datas
 from examples.miniature.story import STORY_SECONDS, StoryScene
 from examples.miniature.truth import Truths
 from examples.world.film import FPS, pictures_of
-from examples.world.puppet_cast import CAST
 from examples.world.puppet_motions import COAT_OFF, COAT_ON, MOTIONS, PLANT, Cue
+from examples.world.puppets import CAST
 from examples.world.scenery import PLACES
 from examples.world.textures import Picture
 from examples.world.truth import SOURCE
@@ -26,7 +26,7 @@ from training.data.shards import open_shards
 from training.data.turns import RecordedTurn, read_texts
 
 Pair = tuple[str, str]
-SEEN, UNSEEN, JUDGING, MORE = films_of_the_world().values()
+SEEN, UNSEEN, MORE_UNSEEN, MORE = films_of_the_world().values()
 
 
 def pairs_in(
@@ -60,7 +60,7 @@ def small(scene: StoryScene) -> list[Picture]:
     return [cv2.resize(each[:, 25:295], (96, 64), interpolation=cv2.INTER_AREA) for each in pictures]
 
 
-@pytest.mark.parametrize("films", [UNSEEN, JUDGING], ids=["unseen", "judging"])
+@pytest.mark.parametrize("films", [UNSEEN, MORE_UNSEEN], ids=["unseen", "more-unseen"])
 def test_every_unseen_scene_has_one_pair_that_training_lacks(films: tuple[StoryFilm, ...]) -> None:
     seen = [set.union(*kind) for kind in zip(*map(pairs_of, scenes_of(SEEN + MORE)), strict=True)]
     found = [
@@ -73,9 +73,9 @@ def test_every_unseen_scene_has_one_pair_that_training_lacks(films: tuple[StoryF
     assert {actor for actor, motion in seen[0] if motion == "swing a sword"} == {"Haru"}
 
 
-def test_the_judge_learns_nearly_all_pairs_that_it_is_asked_about() -> None:
+def test_the_recogniser_learns_nearly_all_pairs_that_it_is_asked_about() -> None:
     for asked, learned in zip(
-        *(zip(*map(pairs_of, scenes_of(films)), strict=True) for films in (UNSEEN, JUDGING)), strict=True
+        *(zip(*map(pairs_of, scenes_of(films)), strict=True) for films in (UNSEEN, MORE_UNSEEN)), strict=True
     ):
         found, known = set.union(*asked), set.union(*learned)
         assert len(found & known) >= 0.95 * len(found)

@@ -14,19 +14,18 @@ import numpy as np
 import pytest
 import torch
 
+from examples.miniature.claims import AT_ONCE, FIELDS, GAMES, TURNS, long_games, measure_claims, measure_drift
 from examples.miniature.dataset import build_datasets, films_of
-from examples.miniature.measured.claims import measure_claims
-from examples.miniature.measured.drift import AT_ONCE, FIELDS, GAMES, TURNS, long_games, measure_drift
-from examples.miniature.measured.figures import figure, values_of
-from examples.miniature.measured.games import ScriptedTurn, Shown, exchanged, read_stories
-from examples.miniature.measured.judge_network import Judge, Named
-from examples.miniature.measured.measured_models import MeasuredModel, measure, measured_models
+from examples.miniature.figures import figure, values_of
+from examples.miniature.games import ScriptedTurn, Shown, exchanged, read_stories
+from examples.miniature.measured_models import MeasuredModel, measure, measured_models
+from examples.miniature.recogniser_network import Named, Recogniser
 from examples.miniature.truth import SceneFacts
 from examples.world.puppet_motions import COAT_ON, PLANT
 from models.config import mini_config
 from models.untrained import new_checkpoint
 from pipeline.core.errors import UserError
-from tests.examples.test_miniature_judge import FACTS
+from tests.examples.test_miniature_recogniser import FACTS
 from training.baselines.folder import new_mini_gc
 from training.baselines.router import NEUTRAL
 
@@ -118,24 +117,24 @@ def test_turns_exchanged_keep_their_scripts() -> None:
 
 
 @pytest.fixture(scope="module")
-def judged_world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """World of one short story, an untrained judge, an untrained model and an untrained GC."""
+def measured_world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """World of one short story, an untrained recogniser, an untrained model and an untrained GC."""
     out = tmp_path_factory.mktemp("world")
     (film,) = films_of("unseen", 1, unseen=True, stories=1)
     build_datasets(out, {"unseen": [replace(film, scenes=film.scenes[:4])]})
     for name in ("dataset", "more"):
         (out / name).symlink_to(out / "unseen")
     torch.manual_seed(0)
-    (out / "judge" / "result").mkdir(parents=True)
-    Judge().save(out / "judge" / "result", Judge().state_dict())
+    (out / "recogniser" / "result").mkdir(parents=True)
+    Recogniser().save(out / "recogniser" / "result", Recogniser().state_dict())
     model = new_checkpoint(out / "model" / "adapt" / "result", mini_config())
     new_mini_gc(out / "variants" / "gc" / "gc" / "result", model)
     return out
 
 
 @pytest.mark.slow
-def test_a_flag_ages_from_the_turn_that_planted_it(judged_world: Path) -> None:
-    (story,) = read_stories(judged_world, "unseen", "val")
+def test_a_flag_ages_from_the_turn_that_planted_it(measured_world: Path) -> None:
+    (story,) = read_stories(measured_world, "unseen", "val")
     for number, turn in enumerate(story):
         since = [
             number - earlier
@@ -146,18 +145,18 @@ def test_a_flag_ages_from_the_turn_that_planted_it(judged_world: Path) -> None:
 
 
 @pytest.mark.slow
-def test_figures_by_an_earlier_judge_do_not_stay_beside_new_ones(judged_world: Path, tmp_path: Path) -> None:
+def test_figures_by_an_earlier_recogniser_do_not_stay_beside_new_ones(measured_world: Path, tmp_path: Path) -> None:
     for part in ("truth.jsonl", "dataset", "more", "unseen", "model", "variants"):
-        (tmp_path / part).symlink_to(judged_world / part)
-    shutil.copytree(judged_world / "judge", tmp_path / "judge")
+        (tmp_path / part).symlink_to(measured_world / part)
+    shutil.copytree(measured_world / "recogniser", tmp_path / "recogniser")
     models = measured_models(tmp_path)
 
-    def figures(model: MeasuredModel, judge: Judge) -> tuple[Any, str]:
+    def figures(model: MeasuredModel, recogniser: Recogniser) -> tuple[Any, str]:
         return {"model": model.name}, "right"
 
     measure(tmp_path, "claims", 0, models, figures)
     assert {path.stem for path in (tmp_path / "claims").iterdir()} == {"model", "gc", "made"}
-    Judge().save(tmp_path / "judge" / "result", Judge().state_dict())
+    Recogniser().save(tmp_path / "recogniser" / "result", Recogniser().state_dict())
     measure(tmp_path, "claims", 0, models[:1], figures)
     assert {path.stem for path in (tmp_path / "claims").iterdir()} == {"model", "made"}
     with pytest.raises(UserError, match=r"no trained model in .*: run the step `model` first, or `unpack`"):
@@ -165,36 +164,36 @@ def test_figures_by_an_earlier_judge_do_not_stay_beside_new_ones(judged_world: P
 
 
 @pytest.mark.nightly
-def test_games_along_the_stories_are_measured_once(judged_world: Path) -> None:
-    measure_claims(judged_world)
-    path = judged_world / "claims" / "model.json"
+def test_games_along_the_stories_are_measured_once(measured_world: Path) -> None:
+    measure_claims(measured_world)
+    path = measured_world / "claims" / "model.json"
     found: Mapping[str, Any] = json.loads(path.read_text())
     kinds = {"played", "played without past", "played without guidance", "recorded", "reconstructed", "by chance"}
     assert [set(each) for each in found.values()] == [kinds, kinds]
     error = found["unseen"]["recorded"]["level drawn, error"]
-    assert error["turns"] == len(read_stories(judged_world, "unseen", "val")[0])
+    assert error["turns"] == len(read_stories(measured_world, "unseen", "val")[0])
     assert (error["games"], error["low"], error["high"]) == (1, None, None), "one game has no interval"
     assert error["mean"] < 0.3, "recorded clips of 96x64 still have about their level"
-    baseline: Mapping[str, Any] = json.loads((judged_world / "claims" / "gc.json").read_text())
+    baseline: Mapping[str, Any] = json.loads((measured_world / "claims" / "gc.json").read_text())
     assert [set(each) for each in baseline.values()] == [{"played"}, {"played"}]
-    turns = read_stories(judged_world, "unseen", "val")[0]
+    turns = read_stories(measured_world, "unseen", "val")[0]
     neutral = [turn.facts.state == (NEUTRAL.social, NEUTRAL.entertainment, NEUTRAL.stamina) for turn in turns]
     assert baseline["unseen"]["played"]["states"]["mean"] == np.mean(neutral)
     made = path.stat().st_mtime_ns
-    measure_claims(judged_world)
+    measure_claims(measured_world)
     assert path.stat().st_mtime_ns == made
 
 
 @pytest.mark.slow
-def test_long_games_are_measured_by_tens(judged_world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stories = read_stories(judged_world, "unseen", "val") * 16
+def test_long_games_are_measured_by_tens(measured_world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stories = read_stories(measured_world, "unseen", "val") * 16
     lengths = [len(game) for game in long_games(stories)]
     assert lengths == [min(TURNS, 2 * len(stories[0]))] * GAMES
-    monkeypatch.setattr("examples.miniature.measured.drift.GAMES", 1)
-    monkeypatch.setattr("examples.miniature.measured.drift.TURNS", 4)
-    monkeypatch.setattr("examples.miniature.measured.drift.AT_ONCE", 2)
-    measure_drift(judged_world)
-    found = json.loads((judged_world / "drift" / "model.json").read_text())
+    monkeypatch.setattr("examples.miniature.claims.GAMES", 1)
+    monkeypatch.setattr("examples.miniature.claims.TURNS", 4)
+    monkeypatch.setattr("examples.miniature.claims.AT_ONCE", 2)
+    measure_drift(measured_world)
+    found = json.loads((measured_world / "drift" / "model.json").read_text())
     assert list(found) == ["turns 1-2", "turns 3-4"]
     assert found["turns 1-2"].keys() == set(FIELDS)
     assert AT_ONCE == 10

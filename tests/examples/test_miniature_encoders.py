@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from examples.miniature.autoencoder import train_autoencoder
-from examples.miniature.image_encoder import LOOP, train_image_encoder
-from examples.miniature.learning_curve import LearningCurve, read_curve
+from examples.miniature.encoders import LOOP, LearningCurve, read_curve, train_autoencoder, train_image_encoder
 from models.checkpoint import TRANSFORMER_FILE
 from tests.support.networks.small_run import small_dataset
 from training.config import FitSettings, LoopSettings

@@ -13,13 +13,12 @@ import pytest
 from numpy.typing import NDArray
 from torch import nn
 
-from examples.miniature.measured.measured_models import FITTED
-from examples.miniature.package import HELD_OUT, unpack_model
+from examples.miniature.encoders import FITTED
+from examples.miniature.package import HELD_OUT, folder_of_game, unpack_model
 from examples.miniature.story import StoryScene
-from examples.miniature.strip import folder_of_game
 from examples.world.film import pictures_of
-from examples.world.puppet_cast import CAST
 from examples.world.puppet_motions import Cue
+from examples.world.puppets import CAST
 from examples.world.scenery import PLACES
 from models.checkpoint import Checkpoint
 from models.config import CONFIG, mini_config
@@ -31,7 +30,7 @@ from models.untrained import new_checkpoint
 from pipeline.core.config import ShardSettings
 from pipeline.core.errors import UserError
 from pipeline.publish.shards import write_shards
-from tests.examples.test_miniature_judge import FACTS
+from tests.examples.test_miniature_recogniser import FACTS
 from tests.support.datasets.made_dataset import make_dataset
 
 MOST_BYTES = 20_000_000

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from examples.commands import run_command
-from examples.miniature.measured.measured_models import FITTED
+from examples.miniature.encoders import FITTED
 from examples.miniature.model_runs import ABLATIONS, Variant, start_of, train_variants, variants
 from models.checkpoint import Checkpoint
 from models.config import mini_config

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from examples.miniature.measured.figures import Figure
-from examples.miniature.measured.tables import write_tables
+from examples.miniature.figures import Figure
+from examples.miniature.tables import write_tables
 from pipeline.core.errors import UserError
 
 KINDS = ("recorded", "reconstructed", "played", "played without guidance", "played without past", "by chance")

@@ -8,14 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from examples.world.acting import closer, drift, held, pan, zoom
 from examples.world.film import FPS, pictures_of
-from examples.world.motions import closer, drift, held, pan, zoom
 from examples.world.paintings import Painting
 from examples.world.places import DrawnPlace, Figure
-from examples.world.scene import Scene, Sprites, TransitionKind
-from examples.world.short_film import short_film
+from examples.world.scene import Mix, Scene, Sprites, TransitionKind
+from examples.world.scene_changes import short_film
 from examples.world.textures import Picture
-from examples.world.transitions import Mix
 from examples.world.truth import truth_about
 from examples.world.writer import write_film
 from pipeline.core.errors import UserError

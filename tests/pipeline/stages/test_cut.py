@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from examples.world.transitions import mixed
+from examples.world.scene import mixed
 from pipeline.core.config import ClipSettings, CropSettings, FilmSettings, SceneSettings
 from pipeline.core.progress import silent
 from pipeline.core.records import Clip, Damage, RecordError, Scene

@@ -8,8 +8,7 @@ import cv2
 import numpy as np
 import pytest
 
-from examples.world.scene import TransitionKind
-from examples.world.transitions import mixed
+from examples.world.scene import TransitionKind, mixed
 from pipeline.stages.changes import Change
 from tests.support.media.painted_scenes import (
     BLACK,

@@ -15,7 +15,7 @@ import pytest
 from scenedetect.common import FrameTimecode
 from scenedetect.detectors import ContentDetector
 
-from examples.world.transitions import mixed
+from examples.world.scene import mixed
 from examples.world.truth import Truth
 from pipeline.core.config import SceneSettings
 from pipeline.stages.hard_cuts import _score

@@ -11,10 +11,9 @@ import cv2
 import numpy as np
 import pytest
 
-from examples.world.acting import fight, posed, talk, walk
+from examples.world.acting import fight, pan, posed, talk, walk, zoom
 from examples.world.film import pictures_of
 from examples.world.landscapes import Landscape
-from examples.world.motions import pan, zoom
 from examples.world.paintings import Painting
 from examples.world.scene import Scene, Sprites, TransitionKind
 from pipeline.core.config import SelectionSettings

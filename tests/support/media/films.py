@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from examples.world.acting import pan
 from examples.world.barcode import paint_barcode
 from examples.world.film import pictures_of
-from examples.world.motions import pan
 from examples.world.places import DrawnPlace
 from examples.world.scene import Scene
 from examples.world.textures import Picture, PictureSize, soft

@@ -9,7 +9,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from examples.world import motions
+from examples.world import acting
 from examples.world.film import pictures_of
 from examples.world.places import DrawnPlace, Figure
 from examples.world.scene import Look, Scene
@@ -47,18 +47,18 @@ def pan(place: DrawnPlace, x: float, y: float, frames: int = 4, held: int = 1) -
     left, top, right, bottom = place.whole
     across, down = round(first * x), round(first * y)
     start = left + across, top + down, right + across, bottom + down
-    return _filmed(place, frames, motions.held(motions.pan(start, x, y), held))
+    return _filmed(place, frames, acting.held(acting.pan(start, x, y), held))
 
 
 def zoom_in(place: DrawnPlace, rate: float, frames: int = 4) -> Picture:
     """`frames_THWC` of a camera that zooms in by `rate` per step."""
     middle = MARGIN + WIDTH / 2, MARGIN + HEIGHT / 2
-    return _filmed(place, frames, lambda frame: motions.closer(place.whole, *middle, rate**frame))
+    return _filmed(place, frames, lambda frame: acting.closer(place.whole, *middle, rate**frame))
 
 
 def walk(place: DrawnPlace, x: float, frames: int = 4, held: int = 1) -> Picture:
     """`frames_THWC` of a textured figure, a tenth of the picture, walking by `x` pixels before a still place."""
-    draw = motions.drift(WALKER, _walker().middle, (x, 0))
+    draw = acting.drift(WALKER, _walker().middle, (x, 0))
     return np.stack(list(pictures_of([Scene("walk", frames, place, draw, held, "walks")])))
 
 

@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from examples.world.transitions import mixed
+from examples.world.scene import mixed
 from pipeline.core.config import SceneSettings
 from pipeline.stages.scenes import Boundary, SceneFinder
 

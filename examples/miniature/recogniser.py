@@ -1,15 +1,14 @@
-"""Judge step: the judge network trained on real clips, and its own accuracy on held-out clips and on unseen pairs.
+"""Recogniser step: the network trained on drawn clips, and its accuracy on held-out clips and on unseen pairs.
 
-It learns from OUT/dataset and OUT/more, as the model does, and from OUT/judging. Without clips of the pairs that the
-game model never sees it named the motion of four unseen pairs in five, and could not have measured more of the model.
-And it learns from every clip as the autoencoder reconstructs it: what moves is blurred there, and a judge of sharp
-clips alone took half of the motions for others.
+It learns from OUT/dataset and OUT/more, as the model does, and from OUT/more-unseen. Without clips of the pairs that
+the model never sees, it named the wrong motion in four of five unseen pairs. It also learns from every clip as the
+autoencoder reconstructs it. Motion is blurred there, and a recogniser of sharp clips alone mistook half of the motions.
 
-OUT/judge/result                  the network (judge_network.Judge.open)
-OUT/judge/accuracy.json           share of clips named rightly, by data set and field: the margin of all its
-                                  figures; and of the clips whose scenes look like none it learned from
-OUT/judge/reconstructions.json    PSNR of reconstructions, and share of them named as their originals
-OUT/judge/curve.jsonl             its learning curve: accuracy on held-out clips over CPU seconds
+OUT/recogniser/result                  the network
+OUT/recogniser/accuracy.json           share of clips named correctly, by data set and field: the margin of all its
+                                       figures; and of the clips whose scenes look like none it learned from
+OUT/recogniser/reconstructions.json    PSNR of reconstructions, and share of them named as their originals
+OUT/recogniser/curve.jsonl             its learning curve: accuracy on held-out clips over CPU seconds
 """
 
 from __future__ import annotations
@@ -17,16 +16,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
 from examples.miniature.dataset import MORE
-from examples.miniature.learning_curve import LearningCurve
-from examples.miniature.measured.judge_network import HEIGHT, LABELS, ONE_OF, WIDTH, Field, Judge, loss_of
-from examples.miniature.measured.measured_models import FITTED
-from examples.miniature.measured.reconstructions import SETS, measure_reconstructions
+from examples.miniature.encoders import FITTED, LearningCurve
+from examples.miniature.games import SETS
+from examples.miniature.recogniser_network import HEIGHT, LABELS, ONE_OF, WIDTH, Field, Recogniser, loss_of
 from examples.miniature.truth import SceneFacts, Truths
 from flows.console.terminal import say
 from models.checkpoint import Checkpoint
@@ -38,7 +36,7 @@ from training.data.shards import open_shards
 from training.data.turns import Catalog, read_turns
 from training.phase import ALONE, Share
 from training.phase_folder import check_made_from, note_made_from
-from training.phases.autoencoder import reconstructed
+from training.phases.autoencoder import psnr, read_frames, reconstructed
 from training.processes import new_accelerator
 from training.trainer import StepReport, StepWatcher, Trainer
 
@@ -56,7 +54,7 @@ _AT_ONCE = 16
 
 
 @dataclass(frozen=True, eq=False)
-class JudgedClips:
+class LabelledClips:
     """Clips with their truth: a batch, or all clips of a split."""
 
     frames_BTHWC: Tensor
@@ -71,10 +69,10 @@ class JudgedClips:
         """Return the number of a clip."""
         return place.item
 
-    def some(self, numbers: Sequence[int]) -> JudgedClips:
+    def some(self, numbers: Sequence[int]) -> LabelledClips:
         """Return some of the clips."""
         chosen = torch.tensor(numbers)
-        return JudgedClips(self.frames_BTHWC[chosen], {field: rows[chosen] for field, rows in self.truth.items()})
+        return LabelledClips(self.frames_BTHWC[chosen], {field: rows[chosen] for field, rows in self.truth.items()})
 
     def to(self, device: torch.device) -> Self:
         """Return the batch on a device."""
@@ -83,57 +81,57 @@ class JudgedClips:
 
 
 class _Loss(nn.Module):
-    """Judge with its loss."""
+    """Recogniser with its loss."""
 
-    def __init__(self, judge: Judge) -> None:
+    def __init__(self, recogniser: Recogniser) -> None:
         super().__init__()
-        self.judge = judge
+        self.recogniser = recogniser
 
-    def forward(self, batch: JudgedClips) -> dict[str, Tensor]:
-        return loss_of(self.judge(batch.frames_BTHWC), batch.truth)
+    def forward(self, batch: LabelledClips) -> dict[str, Tensor]:
+        return loss_of(self.recogniser(batch.frames_BTHWC), batch.truth)
 
 
 @dataclass(eq=False)
-class JudgePhase:
-    """Training of the judge network."""
+class RecogniserPhase:
+    """Training of the recogniser."""
 
     network: _Loss
-    examples: JudgedClips
-    held_out: JudgedClips
-    name: str = "judge"
+    examples: LabelledClips
+    held_out: LabelledClips
+    name: str = "recogniser"
     units: Sequence[str] = ()
 
     def size_of(self, _example: int) -> int:
         """Return 1: all clips are of one size."""
         return 1
 
-    def collate(self, examples: Sequence[int]) -> JudgedClips:
+    def collate(self, examples: Sequence[int]) -> LabelledClips:
         """Collate clips by their numbers."""
         return self.examples.some(examples)
 
     def validate(
         self,
-        network: nn.Module,  # noqa: ARG002  # the judge inside is the one prepared
+        network: nn.Module,  # noqa: ARG002  # the recogniser inside is the one prepared
         device: torch.device,  # noqa: ARG002
         pictures: Path | None,  # noqa: ARG002
         share: Share = ALONE,  # noqa: ARG002  # a few hundred clips
     ) -> dict[str, float]:
         """Return the accuracy on held-out clips by field."""
-        return accuracy(self.network.judge, self.held_out)
+        return accuracy(self.network.recogniser, self.held_out)
 
     def export(self, folder: Path, state: Mapping[str, Tensor]) -> None:
-        """Write the judge."""
-        self.network.judge.save(folder, {name.removeprefix("judge."): value for name, value in state.items()})
+        """Write the recogniser."""
+        self.network.recogniser.save(folder, {name.removeprefix("recogniser."): value for name, value in state.items()})
 
 
-def train_judge(out: Path, loop: LoopSettings = LOOP, watch: StepWatcher | None = None) -> Judge:
-    """Train the judge on the training split and measure it; a repeated call resumes it, or does nothing."""
-    folder, truths, seen = out / "judge", Truths.read(out), out / "dataset"
+def train_recogniser(out: Path, loop: LoopSettings = LOOP, watch: StepWatcher | None = None) -> Recogniser:
+    """Train the recogniser on the training split and measure it; a repeated call resumes it, or does nothing."""
+    folder, truths, seen = out / "recogniser", Truths.read(out), out / "dataset"
     settings = loop.model_dump(exclude=loop.unset_later_keys())
     learned: tuple[tuple[Path, Split], ...] = (
         (seen, "train"),
         (out / MORE, "train"),
-        (out / "judging", "val"),
+        (out / "more-unseen", "val"),
     )
     data = [Catalog.read(open_shards(source, split)).fingerprint for source, split in learned]
     fitted = Checkpoint.open(out / FITTED)
@@ -144,26 +142,26 @@ def train_judge(out: Path, loop: LoopSettings = LOOP, watch: StepWatcher | None 
         torch.manual_seed(loop.seed)
         held_out = _held_out(out, truths, learned)
         if not (folder / "result").exists():
-            examples = with_reconstructions(read_judged(learned, truths), fitted)
-            phase = JudgePhase(_Loss(Judge()), examples, held_out["val"])
+            examples = with_reconstructions(read_labelled(learned, truths), fitted)
+            phase = RecogniserPhase(_Loss(Recogniser()), examples, held_out["val"])
             Trainer(phase, loop, folder, new_accelerator()).run(_both(LearningCurve(folder / "curve.jsonl"), watch))
-        judge = Judge.open(folder / "result")
-        found = {name: {"clips": len(clips), **accuracy(judge, clips)} for name, clips in held_out.items()}
+        recogniser = Recogniser.open(folder / "result")
+        found = {name: {"clips": len(clips), **accuracy(recogniser, clips)} for name, clips in held_out.items()}
         for name, shares in found.items():
-            say(f"judge, {name}: " + ", ".join(f"{field} {shares[field]:.1%}" for field in LABELS))
-        back = measure_reconstructions(out, fitted, judge)
+            say(f"recogniser, {name}: " + ", ".join(f"{field} {shares[field]:.1%}" for field in LABELS))
+        back = measure_reconstructions(out, fitted, recogniser)
         for name, each in back.items():
-            say(f"judge, {name}, reconstructed with {each['psnr']:.1f} dB: {each['named']:.1%} named as the originals")
+            say(f"recogniser, {name}, reconstructed: {each['psnr']:.1f} dB, {each['named']:.1%} named as the originals")
         write_json(folder / "reconstructions.json", back)
         write_json(folder / "accuracy.json", found)
-    return Judge.open(folder / "result")
+    return Recogniser.open(folder / "result")
 
 
-def _held_out(out: Path, truths: Truths, learned: Sequence[tuple[Path, Split]]) -> dict[str, JudgedClips]:
+def _held_out(out: Path, truths: Truths, learned: Sequence[tuple[Path, Split]]) -> dict[str, LabelledClips]:
     """Return the held-out clips by data set, and those of each whose scenes look like none that is learned."""
     looks, found = truths.looks_in(learned), {}
     for name, source, split in SETS:
-        found[name] = read_judged([(out / source, split)], truths)
+        found[name] = read_labelled([(out / source, split)], truths)
         turns = Catalog.read(open_shards(out / source, split)).turns
         new = [number for number, turn in enumerate(turns) if truths.of(turn.sample).look not in looks]
         if new:
@@ -180,27 +178,27 @@ def _both(first: StepWatcher, second: StepWatcher | None) -> StepWatcher:
     return watch
 
 
-def read_judged(sources: Sequence[tuple[Path, Split]], truths: Truths) -> JudgedClips:
-    """Read all clips of splits of data sets at the judge's size, with their truth."""
+def read_labelled(sources: Sequence[tuple[Path, Split]], truths: Truths) -> LabelledClips:
+    """Read all clips of splits of data sets at the recogniser's size, with their truth."""
     frames, rows = [], []
     for source, split in sources:
         for packed in read_turns(open_shards(source, split)):
             frames.append(packed.frames(HEIGHT, WIDTH, packed.turn.sample.frames))
             rows.append(labels_of(truths.of(packed.turn.sample)))
-    return JudgedClips(torch.stack(frames), {field: torch.stack([row[field] for row in rows]) for field in LABELS})
+    return LabelledClips(torch.stack(frames), {field: torch.stack([row[field] for row in rows]) for field in LABELS})
 
 
-def with_reconstructions(clips: JudgedClips, checkpoint: Checkpoint) -> JudgedClips:
+def with_reconstructions(clips: LabelledClips, checkpoint: Checkpoint) -> LabelledClips:
     """Return the clips, and all of them once more as a checkpoint's autoencoder reconstructs them."""
     back_BTHWC = reconstructed(checkpoint.autoencoder(), clips.frames_BTHWC)
-    return JudgedClips(
+    return LabelledClips(
         torch.cat([clips.frames_BTHWC, back_BTHWC]),
         {field: torch.cat([rows, rows]) for field, rows in clips.truth.items()},
     )
 
 
 def labels_of(facts: SceneFacts) -> dict[Field, Tensor]:
-    """Return the labels of a clip, as in `JudgedClips.truth`."""
+    """Return the labels of a clip, as in `LabelledClips.truth`."""
     coats = [float(name in facts.raincoats) for name in LABELS["raincoats"]]
     if not facts.coats_last:
         coats[LABELS["raincoats"].index(facts.actor)] = -1.0
@@ -216,17 +214,42 @@ def labels_of(facts: SceneFacts) -> dict[Field, Tensor]:
 
 
 @torch.no_grad()
-def accuracy(judge: Judge, clips: JudgedClips) -> dict[str, float]:
+def accuracy(recogniser: Recogniser, clips: LabelledClips) -> dict[str, float]:
     """Return the share of clips of which a field is named rightly; of unknown labels nothing is asked."""
-    judge.eval()
-    device = next(judge.parameters()).device
+    recogniser.eval()
+    device = next(recogniser.parameters()).device
     right: dict[str, list[Tensor]] = {field: [] for field in LABELS}
     for start in range(0, len(clips), _AT_ONCE):
         part = clips.some(range(start, min(start + _AT_ONCE, len(clips))))
-        for field, logits_BK in judge(part.frames_BTHWC.to(device)).items():
+        for field, logits_BK in recogniser(part.frames_BTHWC.to(device)).items():
             truth = part.truth[field].to(device)
             if field in ONE_OF:
                 right[field].append(logits_BK.argmax(dim=1) == truth)
             else:
                 right[field].append((((logits_BK > 0) == (truth > 0)) | (truth < 0)).all(dim=1))
     return {field: float(torch.cat(rows).float().mean()) for field, rows in right.items()}
+
+
+def measure_reconstructions(
+    out: Path, checkpoint: Checkpoint, recogniser: Recogniser
+) -> Mapping[str, Mapping[str, Any]]:
+    """Return by data set the PSNR in dB, and the shares of clips of which a field is named as in the original.
+
+    `named` is the share of those of which all fields are.
+    """
+    autoencoder = checkpoint.autoencoder()
+    found: dict[str, dict[str, Any]] = {}
+    for name, data, split in SETS:
+        clips_NTHWC = read_frames(out / data, split, checkpoint.config, most=10_000)
+        back_NTHWC = reconstructed(autoencoder, clips_NTHWC)
+        pairs = list(zip(recogniser.name(clips_NTHWC), recogniser.name(back_NTHWC), strict=True))
+        alike: dict[str, float] = {
+            field: sum(getattr(a, field) == getattr(b, field) for a, b in pairs) / len(pairs) for field in LABELS
+        }
+        found[name] = {
+            "clips": len(clips_NTHWC),
+            "psnr": float(psnr(clips_NTHWC, back_NTHWC).mean()),
+            "named": sum(a == b for a, b in pairs) / len(pairs),
+            **alike,
+        }
+    return found

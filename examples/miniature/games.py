@@ -29,6 +29,9 @@ from training.data.shards import open_shards
 from training.data.turns import PackedTurn, read_turns
 from training.phases.autoencoder import reconstructed
 
+SETS: tuple[tuple[str, str, Split], ...] = (("val", "dataset", "val"), ("unseen", "unseen", "val"))
+"""Name, data set and split of the clips measured."""
+
 
 @dataclass(frozen=True, eq=False)
 class ScriptedTurn:

@@ -1,4 +1,4 @@
-"""Judge network: names the characters, the place and the motion in clips of the world, real or drawn by a model.
+"""Recogniser: names the characters, the place and the motion in clips of the world, real or drawn by a model.
 
 Characters, raincoats, place, night and flag are named by frame and averaged over the clip; motion and actor from the
 changes between frames. In training, clips are blurred, shifted and made noisy, so that the network names what an
@@ -19,8 +19,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from examples.world.puppet_cast import CAST
 from examples.world.puppet_motions import MOTIONS
+from examples.world.puppets import CAST
 from examples.world.scenery import PLACES
 from pipeline.core.errors import UserError
 
@@ -41,13 +41,13 @@ _BY_CLIP: tuple[Field, ...] = ("what", "actor")
 HEIGHT, WIDTH = 64, 96
 _FRAMES_SEEN = 4
 """Frames of a clip of which characters and place are learned, in a step of training."""
-_FILE = "judge.safetensors"
+_FILE = "recogniser.safetensors"
 _NOISE, _SHIFT, _TINT = 0.06, 4, 0.06
 
 
 @dataclass(frozen=True)
 class Named:
-    """Content of a clip as the judge names it."""
+    """Content of a clip as the recogniser names it."""
 
     who: frozenset[str]
     raincoats: frozenset[str]
@@ -58,7 +58,7 @@ class Named:
     actor: str
 
 
-class Judge(nn.Module):
+class Recogniser(nn.Module):
     """Two small convolutional networks, one for frames and one for their changes."""
 
     def __init__(self) -> None:
@@ -100,13 +100,13 @@ class Judge(nn.Module):
         save_file({name: value.contiguous() for name, value in state.items()}, folder / _FILE, metadata=labels)
 
     @classmethod
-    def open(cls, folder: Path) -> Judge:
-        """Read a judge. UserError if there is none."""
+    def open(cls, folder: Path) -> Recogniser:
+        """Read a recogniser. UserError if there is none."""
         if not (folder / _FILE).exists():
-            raise UserError(f"{folder} has no trained judge: run the step `judge` first")
-        judge = cls()
-        judge.load_state_dict(load_file(folder / _FILE))
-        return judge.eval()
+            raise UserError(f"{folder} has no trained recogniser: run the step `recogniser` first")
+        recogniser = cls()
+        recogniser.load_state_dict(load_file(folder / _FILE))
+        return recogniser.eval()
 
 
 def loss_of(logits: Mapping[Field, Tensor], truth: Mapping[Field, Tensor]) -> dict[str, Tensor]:
@@ -148,7 +148,7 @@ def _each(trunk: nn.Sequential, pictures_BTCHW: Tensor) -> Tensor:
 
 
 def _pixels(frames_BTHWC: Tensor) -> Tensor:
-    """Return frames [B, T, C, H, W] of the judge's size, from -1 to 1."""
+    """Return frames [B, T, C, H, W] of the recogniser's size, from -1 to 1."""
     pixels_NCHW = frames_BTHWC.flatten(0, 1).permute(0, 3, 1, 2).float() / 127.5 - 1
     if pixels_NCHW.shape[2:] != (HEIGHT, WIDTH):
         pixels_NCHW = functional.interpolate(pixels_NCHW, (HEIGHT, WIDTH), mode="area")

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from examples.miniature.measured.figures import Figure
-from examples.miniature.measured.measured_models import MAIN, SEEDS
-from examples.miniature.measured.reconstructions import SETS
+from examples.miniature.figures import Figure
+from examples.miniature.games import SETS
+from examples.miniature.measured_models import MAIN, SEEDS
 from pipeline.core.atomic import replacing
 from pipeline.core.errors import UserError
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from examples.miniature.measured.games import MakerWithoutPast
-from examples.miniature.measured.judge_network import Judge
-from examples.miniature.measured.reconstructions import SETS
+from examples.miniature.games import SETS, MakerWithoutPast
+from examples.miniature.recogniser_network import Recogniser
 from flows.console.terminal import say
 from models.checkpoint import Checkpoint, identity_of
 from models.engine import Engine
@@ -30,8 +29,6 @@ GC = "gc"
 VARIANTS = "variants"
 SEEDS = (MAIN, "seed-1", "seed-2")
 """Runs that differ by their seed alone."""
-FITTED = Path("autoencoder", "clips", "result")
-"""Checkpoint with the fitted autoencoder, which all models start from."""
 _VERSION = 5
 """Version of the measures, raised when they give other figures."""
 
@@ -69,11 +66,11 @@ def measure(
     step: str,
     seed: int,
     models: Iterable[MeasuredModel],
-    figures: Callable[[MeasuredModel, Judge], tuple[Any, str]],
+    figures: Callable[[MeasuredModel, Recogniser], tuple[Any, str]],
 ) -> None:
     """Write OUT/STEP/NAME.json for every model that has not been measured as it is.
 
-    Figures by another judge, or of other clips, are deleted first: figures that stand side by side have one judge.
+    Figures by another recogniser, or of other clips, are deleted first: figures side by side are by the same one.
 
     Args:
         out: folder of the miniature.
@@ -85,12 +82,12 @@ def measure(
     models = list(models)
     if not models:
         raise UserError(f"no trained model in {out}: run the step `model` first, or `unpack` for the package's model")
-    judge = Judge.open(out / "judge" / "result")
+    recogniser = Recogniser.open(out / "recogniser" / "result")
     made_from = {
         "version": _VERSION,
         "seed": seed,
         "sampler": [SHIPPED_STEPS, SHIPPED_GUIDANCE],
-        "judge": identity_of(sorted((out / "judge" / "result").iterdir())),
+        "recogniser": identity_of(sorted((out / "recogniser" / "result").iterdir())),
         "data": [Catalog.read(open_shards(out / data, split)).fingerprint for _, data, split in SETS],
     }
     notes = ResultNotes(out / step / "made.json")
@@ -102,7 +99,7 @@ def measure(
     for model in models:
 
         def write(model: MeasuredModel = model) -> list[Path]:
-            found, words = figures(model, judge)
+            found, words = figures(model, recogniser)
             path = out / step / f"{model.name}.json"
             write_json(path, found)
             say(f"{step}, {model.name}: {words}")

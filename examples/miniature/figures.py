@@ -1,4 +1,4 @@
-"""Figures of shown turns: what is as it should be by the judge, the motion level drawn, and the states, with intervals.
+"""Figures of shown turns with intervals: what the recogniser names correctly, the motion level drawn, and the states.
 
 What an instruction asks for is who, where and what, together `as asked`. Time of day, raincoats and flags follow from
 earlier turns; a flag in the window was last seen in a turn that the game model still has before it.
@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from examples.miniature.dataset import CONFIG
-from examples.miniature.measured.games import ScriptedTurn, Shown
-from examples.miniature.measured.judge_network import Judge, Named
+from examples.miniature.games import ScriptedTurn, Shown
+from examples.miniature.recogniser_network import Named, Recogniser
 from pipeline.reviews.intervals import CONFIDENCE, wilson
 from pipeline.stages.motion import measure_frames, open_optical_flow
 from pipeline.stages.motion_levels import PUBLISHED_EDGES, level_of
@@ -33,18 +33,18 @@ turns of one game."""
 _AT_ONCE = 16
 
 
-def figures_of(shown: Sequence[Shown], judge: Judge, window: int) -> dict[str, Figure]:
+def figures_of(shown: Sequence[Shown], recogniser: Recogniser, window: int) -> dict[str, Figure]:
     """Return a figure for each field; turns that leave a field open do not count.
 
     Args:
         shown: turns.
-        judge: network that names what they show.
+        recogniser: network that names what they show.
         window: turns in the game model's context, the one to predict included.
     """
     found: dict[str, list[tuple[Hashable, float]]] = {}
     for start in range(0, len(shown), _AT_ONCE):
         part = shown[start : start + _AT_ONCE]
-        names = judge.name(torch.from_numpy(np.stack([each.frames_THWC for each in part])))
+        names = recogniser.name(torch.from_numpy(np.stack([each.frames_THWC for each in part])))
         for each, named in zip(part, names, strict=True):
             for field, value in values_of(each, named, window).items():
                 found.setdefault(field, []).append((each.scripted.game, value))

@@ -1,4 +1,4 @@
-"""Judge of the world in miniature: what it learns, what is asked of it, and what it keeps."""
+"""Recogniser of the world in miniature: what it learns, what is asked of it, and what it keeps."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from examples.miniature.dataset import MORE, build_datasets, films_of
-from examples.miniature.measured.judge import JudgedClips, accuracy, labels_of, train_judge
-from examples.miniature.measured.judge_network import HEIGHT, LABELS, WIDTH, Judge, loss_of
-from examples.miniature.measured.measured_models import FITTED
+from examples.miniature.encoders import FITTED
+from examples.miniature.recogniser import LabelledClips, accuracy, labels_of, train_recogniser
+from examples.miniature.recogniser_network import HEIGHT, LABELS, WIDTH, Recogniser, loss_of
 from examples.miniature.truth import SceneFacts
 from examples.world.puppet_motions import COAT_ON, PLANT
 from models.config import mini_config
@@ -40,60 +40,60 @@ def test_labels_are_the_facts_and_unknown_where_they_change() -> None:
 
 def test_unknown_labels_change_neither_loss_nor_accuracy() -> None:
     torch.manual_seed(0)
-    judge, frames = Judge().eval(), torch.randint(256, (2, 5, 64, 96, 3), dtype=torch.uint8)
-    logits = judge(frames)
+    recogniser, frames = Recogniser().eval(), torch.randint(256, (2, 5, 64, 96, 3), dtype=torch.uint8)
+    logits = recogniser(frames)
     right = {
         field: (logits[field].argmax(dim=1) if rows.dim() == 0 else (logits[field] > 0).float())
         for field, rows in labels_of(FACTS).items()
     }
-    assert set(accuracy(judge, JudgedClips(frames, right)).values()) == {1.0}
+    assert set(accuracy(recogniser, LabelledClips(frames, right)).values()) == {1.0}
     wrong = right | {"raincoats": 1 - right["raincoats"]}
-    assert accuracy(judge, JudgedClips(frames, wrong))["raincoats"] == 0
+    assert accuracy(recogniser, LabelledClips(frames, wrong))["raincoats"] == 0
     unknown = right | {"raincoats": torch.full((2, 4), -1.0)}
-    assert accuracy(judge, JudgedClips(frames, unknown))["raincoats"] == 1
+    assert accuracy(recogniser, LabelledClips(frames, unknown))["raincoats"] == 1
     assert loss_of(logits, unknown)["raincoats"].tolist() == [0, 0]
 
 
-def test_clips_are_worsened_on_the_device_of_the_judge() -> None:
+def test_clips_are_worsened_on_the_device_of_the_recogniser() -> None:
     frames_BTHWC = torch.empty(2, 3, HEIGHT, WIDTH, 3, dtype=torch.uint8, device="meta")
-    named = Judge().to("meta").train()(frames_BTHWC)
+    named = Recogniser().to("meta").train()(frames_BTHWC)
     assert {logits_BK.device.type for logits_BK in named.values()} == {"meta"}
 
 
-def test_a_judge_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_a_recogniser_is_read_as_it_was_written(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    judge, frames = Judge(), torch.randint(256, (2, 17, 128, 192, 3), dtype=torch.uint8)
-    judge.save(tmp_path, judge.state_dict())
-    assert Judge.open(tmp_path).name(frames) == judge.name(frames)
+    recogniser, frames = Recogniser(), torch.randint(256, (2, 17, 128, 192, 3), dtype=torch.uint8)
+    recogniser.save(tmp_path, recogniser.state_dict())
+    assert Recogniser.open(tmp_path).name(frames) == recogniser.name(frames)
 
 
 def test_what_is_missing_is_named_with_its_step(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"truth.jsonl is missing: run the step `data` first"):
-        train_judge(tmp_path)
-    with pytest.raises(UserError, match="has no trained judge: run the step `judge` first"):
-        Judge.open(tmp_path)
+        train_recogniser(tmp_path)
+    with pytest.raises(UserError, match="has no trained recogniser: run the step `recogniser` first"):
+        Recogniser.open(tmp_path)
 
 
 @pytest.mark.nightly
-def test_a_judge_learns_a_few_clips_once_and_says_how_well(tmp_path: Path) -> None:
+def test_a_recogniser_learns_a_few_clips_once_and_says_how_well(tmp_path: Path) -> None:
     (film,) = films_of("stories", 1, stories=1)
-    others = {name: films_of(name, 1, unseen=True, stories=1) for name in ("unseen", "judging")}
+    others = {name: films_of(name, 1, unseen=True, stories=1) for name in ("unseen", "more-unseen")}
     films = {name: [replace(other, scenes=other.scenes[:4])] for name, (other,) in others.items()}
     more = replace(films_of("more", 1, stories=1)[0], scenes=film.scenes[4:8])
     build_datasets(tmp_path, {"dataset": [film], MORE: [more], **films})
     new_checkpoint(tmp_path / FITTED, mini_config())
     loop = LoopSettings(steps=60, batch_size=8, micro_batch=8, learning_rate=3e-3, save_every=30, validate_every=60)
-    judge = train_judge(tmp_path, loop)
-    found = json.loads((tmp_path / "judge" / "accuracy.json").read_text())
+    recogniser = train_recogniser(tmp_path, loop)
+    found = json.loads((tmp_path / "recogniser" / "accuracy.json").read_text())
     assert {"val", "unseen", "unseen, new scenes"} <= found.keys()
     assert all(shares.keys() == {"clips", *LABELS} for shares in found.values())
     assert found["unseen, new scenes"]["clips"] <= found["unseen"]["clips"]
-    reconstructed = json.loads((tmp_path / "judge" / "reconstructions.json").read_text())
+    reconstructed = json.loads((tmp_path / "recogniser" / "reconstructions.json").read_text())
     assert reconstructed["val"]["named"] <= min(reconstructed["val"][field] for field in LABELS) <= 1
-    points = [json.loads(line) for line in (tmp_path / "judge" / "curve.jsonl").read_text().splitlines()]
+    points = [json.loads(line) for line in (tmp_path / "recogniser" / "curve.jsonl").read_text().splitlines()]
     assert points[-1]["where"] == pytest.approx(found["val"]["where"], abs=1e-4)
     assert found["val"]["night"] > 0.8
-    written = {path: path.stat().st_mtime_ns for path in (tmp_path / "judge").rglob("*") if path.is_file()}
-    again = train_judge(tmp_path, loop)
-    assert written == {path: path.stat().st_mtime_ns for path in (tmp_path / "judge").rglob("*") if path.is_file()}
-    assert all(torch.equal(one, two) for one, two in zip(judge.parameters(), again.parameters(), strict=True))
+    written = {path: path.stat().st_mtime_ns for path in (tmp_path / "recogniser").rglob("*") if path.is_file()}
+    again = train_recogniser(tmp_path, loop)
+    assert written == {path: path.stat().st_mtime_ns for path in (tmp_path / "recogniser").rglob("*") if path.is_file()}
+    assert all(torch.equal(one, two) for one, two in zip(recogniser.parameters(), again.parameters(), strict=True))

@@ -1,0 +1,102 @@
+"""Steps of the encoders: the image encoder trained on frames against captions, the autoencoder fitted to the clips.
+
+OUT/start                         untrained checkpoint of size mini
+OUT/image_encoder/result          the same with the trained image encoder
+OUT/image_encoder/curve.jsonl     its learning curve: held-out frames that retrieve their caption, over CPU seconds
+OUT/image_encoder/random          the random encoder as it is, measured alike: only the projections are trained
+OUT/autoencoder/clips/result      checkpoint with the trained image encoder and the fitted autoencoder
+OUT/autoencoder/curve.jsonl       its learning curve: PSNR of whole held-out clips over CPU seconds
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from flows.console.terminal import say
+from models.checkpoint import Checkpoint
+from models.config import mini_config
+from models.untrained import new_checkpoint
+from training.config import FitSettings, LoopSettings
+from training.phases.autoencoder import fit_autoencoder
+from training.phases.image_encoder import fit_image_encoder
+from training.recipes import mini
+from training.trainer import StepReport
+
+_VALIDATION = "val/"
+LOOP = LoopSettings(
+    steps=1500,
+    batch_size=64,
+    micro_batch=64,
+    learning_rate=1e-3,
+    rate_warm_up=100,
+    weight_decay=0.05,
+    save_every=250,
+    validate_every=250,
+)
+_CURVE = "curve.jsonl"
+FITTED = Path("autoencoder", "clips", "result")
+"""Checkpoint with the fitted autoencoder, which all models start from."""
+
+
+class LearningCurve:
+    """Watcher of steps that appends a line for every validation."""
+
+    def __init__(self, path: Path) -> None:
+        """Go on from the lines of a file, if it exists."""
+        self.path = path
+        points = read_curve(path)
+        self._earlier = float(points[-1]["cpu_seconds"]) if points else 0.0
+        self._begun = time.process_time()
+
+    def __call__(self, report: StepReport) -> None:
+        """Append the measures of a step that was followed by a validation."""
+        found = {
+            name.removeprefix(_VALIDATION): round(value, 4)
+            for name, value in report.figures.items()
+            if name.startswith(_VALIDATION)
+        }
+        if found:
+            spent = self._earlier + time.process_time() - self._begun
+            point = {"phase": report.phase, "step": report.step, "cpu_seconds": round(spent, 1), **found}
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(point) + "\n")
+
+
+def read_curve(path: Path) -> list[dict[str, Any]]:
+    """Return the points of a learning curve; none if there is no file."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+
+def train_image_encoder(out: Path, loop: LoopSettings = LOOP) -> Path:
+    """Train the image encoder, and the projections of the random one. Return the folder of the checkpoint."""
+    start, folder = _start_of(out), out / "image_encoder"
+    result = start
+    for part, frozen in ((folder / "random", True), (folder, False)):
+        curve = LearningCurve(part / _CURVE)
+        result = fit_image_encoder(start, out / "dataset", part, loop, curve, frozen=frozen)
+        name = "random" if frozen else "trained"
+        for last in read_curve(curve.path)[-1:]:
+            say(
+                f"image encoder, {name}: {last['retrieved']:.0%} of held-out frames retrieve their own caption "
+                f"among {last['captions']:.0f}, {last['retrieved_in_5']:.0%} in the nearest five"
+            )
+    return result.folder
+
+
+def _start_of(out: Path) -> Checkpoint:
+    """Return the untrained checkpoint, written by the first call."""
+    start = out / "start"
+    return Checkpoint.open(start) if start.exists() else new_checkpoint(start, mini_config())
+
+
+def train_autoencoder(out: Path, settings: FitSettings | None = None) -> Path:
+    """Fit the autoencoder. Return the folder of the checkpoint."""
+    folder, settings = out / "autoencoder", settings or mini().autoencoder
+    start, curve = Checkpoint.open(out / "image_encoder" / "result"), LearningCurve(folder / "curve.jsonl")
+    fitted = fit_autoencoder(start, out / "dataset", folder, settings, curve)
+    say("autoencoder: " + ", ".join(f"{split} {decibels:.1f} dB" for split, decibels in fitted.after.items()))
+    return fitted.checkpoint.folder
