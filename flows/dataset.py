@@ -25,7 +25,7 @@ from flows.engine import run
 from flows.runners import connected, ray_runner
 from flows.tasks import run_batch, run_publish_stage, run_stage, run_task
 from flows.worker_runs import run_at_a_worker
-from pipeline.captions.budget import counted
+from pipeline.captions.endpoint import counted
 from pipeline.core.atomic import held
 from pipeline.core.config import RunSettings
 from pipeline.core.errors import UserError

@@ -221,7 +221,7 @@ def test_no_name_within_the_data_set_is_chosen_by_the_input(built: Built) -> Non
 @pytest.mark.slow
 def test_the_key_is_in_no_file_and_no_message_of_a_build(built: Built) -> None:
     """The server knows the key and repeats it in its errors."""
-    assert {request.headers.get("Authorization") for request in built.requests} == {f"Bearer {KEY}"}
+    assert {request.headers.get("authorization") for request in built.requests} == {f"Bearer {KEY}"}
     assert KEY not in built.said
     files = [path for path in built.place.rglob("*") if path.is_file()]
     assert built.out / "dataset.json" in files

@@ -24,7 +24,7 @@ from PIL import Image
 from examples.world.learning_films import EDGES, MOTION
 from examples.world.shapes import DEEDS, FIGURES, HEIGHT, PLACES, SPEEDS, WIDTH, ShapeClip, paint
 from examples.world.textures import Picture
-from pipeline.captions.rules_captioner import ADVERBS
+from pipeline.captions.rules import ADVERBS
 from pipeline.core.atomic import replacing
 from pipeline.video.clip_files import write_clip
 from training.evaluation.benchmark import Benchmark, BenchmarkGame, Panel, read_benchmark, write_benchmark

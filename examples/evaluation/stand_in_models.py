@@ -26,7 +26,7 @@ import numpy as np
 from fastapi import FastAPI
 
 from flows.web.page_server import PageServer, address_of, listening
-from pipeline.captions.rules_captioner import ADVERBS
+from pipeline.captions.rules import ADVERBS
 from prompts.judge_replies import CRITERIA, format_scores
 from prompts.story_replies import StoryPanel, format_panel
 from training.evaluation.judge_pictures import FIELD, FRAMES

@@ -22,7 +22,7 @@ from examples.world.puppets import CAST
 from examples.world.scene import Scene
 from examples.world.scenery import PLACES, Scenery
 from examples.world.truth import SOURCE
-from pipeline.captions.rules_captioner import ADVERBS
+from pipeline.captions.rules import ADVERBS
 from pipeline.core.records import Caption
 
 Kind = Literal["character x motion", "character x place", "motion x place"]

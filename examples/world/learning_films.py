@@ -21,7 +21,7 @@ from typing import Literal
 
 from examples.world.shapes import DEEDS, FIGURES, FRAMES, HEIGHT, PLACES, SPEEDS, WIDTH, ShapeClip, paint
 from examples.world.writer import CLIP_FPS, film_record, save_clip
-from pipeline.captions.rules_captioner import ADVERBS
+from pipeline.captions.rules import ADVERBS
 from pipeline.core.config import MotionSettings, ShardSettings
 from pipeline.core.errors import UserError
 from pipeline.core.progress import silent

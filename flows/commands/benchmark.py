@@ -45,7 +45,7 @@ def write(
         animegamer benchmark write --cast cast/ --server http://127.0.0.1:8000/v1 --model MODEL --out games.jsonl
     """
     from pipeline.captions.cast import load_cast
-    from pipeline.captions.chat_client import Endpoint
+    from pipeline.captions.endpoint import Endpoint
     from pipeline.core.progress import watched
     from training.evaluation.story_writer import write_games
 

@@ -74,13 +74,13 @@ def caption_server(
         animegamer build ponyo.mkv --cast cast/ --out data/ --captioner server --config captions.toml
     """
     from pipeline.captions.lmdeploy_server import (
+        SERVED,
         Listening,
         card_of,
         gpu_memory,
         lmdeploy_program,
         resolved_revision,
     )
-    from pipeline.captions.served_models import SERVED
     from pipeline.captions.server_process import Limits, check_port, keep_serving
 
     model = SERVED[card or card_of(gpu_memory())]

@@ -19,7 +19,7 @@ from pipeline.core.errors import UserError, disk_errors
 
 if TYPE_CHECKING:
     from flows.evaluate.yardsticks import Yardsticks
-    from pipeline.captions.chat_client import Endpoint
+    from pipeline.captions.endpoint import Endpoint
     from training.evaluation.folder import EvaluationFolder
 
 evaluate = typer.Typer(
@@ -127,7 +127,7 @@ def _print_figures(evaluation: EvaluationFolder, yardsticks: Yardsticks) -> None
 
 
 def _endpoint(server: str | None, model: str, api_key_env: str) -> Endpoint | None:
-    from pipeline.captions.chat_client import Endpoint
+    from pipeline.captions.endpoint import Endpoint
 
     if bool(server) != bool(model):
         raise UserError("a language model needs both its --server and its --model")

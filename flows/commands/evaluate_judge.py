@@ -47,7 +47,7 @@ def judge(
         animegamer evaluate judge eval/ --server http://127.0.0.1:23333/v1 --model MODEL --cast cast/
     """
     from flows.evaluate.reporting import remake_report
-    from pipeline.captions.chat_client import Endpoint
+    from pipeline.captions.endpoint import Endpoint
     from pipeline.core.progress import watched
     from training.evaluation.folder import EvaluationFolder
     from training.evaluation.judge import judge as judge_agents

@@ -16,7 +16,7 @@ from flows.evaluate.players import Player, player_of
 from flows.evaluate.scenes import KeptScenes
 from flows.game.play_file import resumed_or_new
 from models.engine_options import EngineOptions
-from pipeline.captions.chat_client import Endpoint
+from pipeline.captions.endpoint import Endpoint
 from pipeline.core.errors import UserError
 from pipeline.core.progress import Watch, watched
 from training.baselines.router import LanguageRouter, Router

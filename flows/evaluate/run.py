@@ -11,7 +11,7 @@ from flows.evaluate.playing import play_all
 from flows.evaluate.reporting import remake_report
 from flows.evaluate.yardsticks import Yardsticks
 from models.engine_options import EngineOptions, check_steps
-from pipeline.captions.chat_client import Endpoint
+from pipeline.captions.endpoint import Endpoint
 from pipeline.core.atomic import held
 from training.evaluation.benchmark import read_benchmark
 from training.evaluation.folder import EvaluationFolder, EvaluationRequest

@@ -14,11 +14,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from pipeline.captions.chat_client import ChatClient, Endpoint, RequestError
+from pipeline.captions.endpoint import Endpoint, RequestError
 from pipeline.core.errors import UserError
 from pipeline.core.records import RecordError
+
+if TYPE_CHECKING:
+    from pipeline.captions.chat_client import ChatClient
 
 REPORT_SECONDS = 0.5
 """Interval of progress reports. Cancellation is checked in them, so they continue while the server is silent."""
@@ -69,6 +72,8 @@ class AskingLoop(Generic[T]):
         Raises:
             UserError: the loop ended early; replies received are stored.
         """
+        from pipeline.captions.chat_client import ChatClient  # takes a second, and only a model server needs it
+
         at_once = self._endpoint.concurrency
         async with ChatClient(self._endpoint) as client, asyncio.TaskGroup() as group:
             workers = range(min(at_once + max(4, at_once // 2), self.left))

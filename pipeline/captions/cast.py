@@ -6,9 +6,10 @@
     cast/kiki/Jiji/1.png            a folder of folders: characters of one film, `kiki.mkv`, besides those of all films
     cast/kiki/Ponyo/coat.png        a character of all films as it looks in this one
 
-The sheets, painted in `cast_sheet.py`, have a panel per character in the order of names. The identity of a cast is a
-hash of the names and of the content of the files shown, not of the painted sheets, so a new version of the JPEG encoder
-does not repeat thousands of questions.
+The sheets have a panel per character in the order of names, with number and name above its pictures. A panel is one
+tile of InternVL, so that no tile edge cuts it, and a sheet has at most as many panels as InternVL cuts tiles; a larger
+cast has several sheets, numbered on. The identity of a cast is a hash of the names and of the content of the files
+shown, not of the painted sheets, so a new version of the JPEG encoder does not repeat thousands of questions.
 
 The folder is untrusted input: every picture is checked before it is decoded, links may not lead out of the folder, and
 names that could not stand in a caption are rejected. Files that are not pictures are left out and listed in `warnings`.
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import math
 import os
 import struct
 import unicodedata
@@ -26,15 +28,17 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path, PurePath
 
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageDraw, ImageFont, ImageOps, UnidentifiedImageError
 
-from pipeline.captions.cast_sheet import BACKGROUND, paint_panel, paint_sheets
-from pipeline.captions.messages import Picture
+from pipeline.captions.endpoint import Picture
 from pipeline.core.errors import UserError
 from pipeline.core.records import Film
 from pipeline.core.store import FilmEntry
 
 LAYOUT_VERSION = 2
+PANELS_ON_SHEET = 12
+BACKGROUND = (224, 224, 224)
+_PANEL_PIXELS = 448
 MOST_CHARACTERS = 36
 MOST_PICTURES = 4
 MOST_FILE_BYTES = 64 * 2**20
@@ -164,7 +168,7 @@ def _painted(folder: Path, pictures: dict[str, list[Path]]) -> Cast:
         for content in contents:
             digest.update(f"\n{name} ".encode() + hashlib.sha256(content).digest())
         panels.append([_decode(file, content) for file, content in zip(files, contents, strict=True)])
-    sheets = paint_sheets([paint_panel(*panel) for panel in zip(count(1), pictures, panels, strict=False)])
+    sheets = _paint_sheets([_paint_panel(*panel) for panel in zip(count(1), pictures, panels, strict=False)])
     return Cast(tuple(pictures), sheets, digest.hexdigest())
 
 
@@ -260,6 +264,63 @@ def _flattened(picture: Image.Image) -> Image.Image:
     whole = picture.convert("RGBA")
     ground = Image.new("RGBA", whole.size, (*BACKGROUND, 255))
     return Image.alpha_composite(ground, whole).convert("RGB")
+
+
+def _paint_sheets(panels: list[Image.Image]) -> tuple[Picture, ...]:
+    """Paint as few sheets as hold the panels, of equal size but for the last."""
+    size = math.ceil(len(panels) / math.ceil(len(panels) / PANELS_ON_SHEET))
+    return tuple(_paint(panels[start : start + size]) for start in range(0, len(panels), size))
+
+
+def _paint(panels: list[Image.Image]) -> Picture:
+    """Paint one sheet as JPEG: panels in rows, in a grid as square as the count allows."""
+    columns = math.ceil(math.sqrt(len(panels)))
+    rows = math.ceil(len(panels) / columns)
+    sheet = Image.new("RGB", (columns * _PANEL_PIXELS, rows * _PANEL_PIXELS), BACKGROUND)
+    for index, panel in enumerate(panels):
+        sheet.paste(panel, (index % columns * _PANEL_PIXELS, index // columns * _PANEL_PIXELS))
+    content = io.BytesIO()
+    sheet.save(content, "JPEG", quality=90, subsampling=0)
+    return Picture(content.getvalue(), tiles=columns * rows)
+
+
+def _paint_panel(number: int, name: str, pictures: list[Image.Image]) -> Image.Image:
+    """Paint one character: number and name on a dark band, one to four pictures below it, and a frame."""
+    side = _PANEL_PIXELS
+    panel = Image.new("RGB", (side, side), BACKGROUND)
+    draw = ImageDraw.Draw(panel)
+    band = side // 7
+    draw.rectangle((0, 0, side, band), fill=(24, 24, 24))
+    _paint_title(draw, number, name, side, band)
+    columns = 1 if len(pictures) == 1 else 2
+    rows = math.ceil(len(pictures) / columns)
+    width, height = (side - 8) // columns, (side - band - 8) // rows
+    for index, picture in enumerate(pictures):
+        fitted = ImageOps.contain(picture, (width - 4, height - 4), Image.Resampling.LANCZOS)
+        left = 4 + index % columns * width + (width - fitted.width) // 2
+        panel.paste(fitted, (left, band + 4 + index // columns * height + (height - fitted.height) // 2))
+    draw.rectangle((0, 0, side - 1, side - 1), outline=(24, 24, 24), width=2)
+    return panel
+
+
+def _paint_title(draw: ImageDraw.ImageDraw, number: int, name: str, side: int, band: int) -> None:
+    """Paint the number at full size, then the name as large as fits; omit a name in a script the font lacks."""
+    largest = band * 3 // 4
+    number_font = _font(largest)
+    draw.text((band // 4, band // 2), str(number), fill="white", font=number_font, anchor="lm")
+    left = band // 2 + round(number_font.getlength(str(number)))
+    # the prompt lists all names with their numbers, so little is lost
+    missing = bytes(number_font.getmask("\uffff"))
+    if any(bytes(number_font.getmask(letter)) == missing for letter in name):
+        return
+    font = next((f for f in map(_font, range(largest, 9, -1)) if f.getlength(name) <= side - left - 8), _font(10))
+    draw.text((left, band // 2), name, fill="white", font=font, anchor="lm")
+
+
+def _font(size: int) -> ImageFont.FreeTypeFont:
+    font = ImageFont.load_default(size)
+    assert isinstance(font, ImageFont.FreeTypeFont)  # true for Pillow with FreeType, as in all wheels
+    return font
 
 
 def _shown(path: Path) -> str:

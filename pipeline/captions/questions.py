@@ -4,7 +4,9 @@
     what   up to eight frames in order, the measured motion level and the characters found
            -> S MD EV MA SC ET ST, the actor, a sentence
 
-The pictures of a clip are made in `pictures.py`, the sheet in `cast.py`.
+The pictures are InternVL's tiles of 448 x 448. InternVL squeezes a picture to whole tiles, 256 tokens each, and adds a
+thumbnail to several. A frame squeezed to one tile here, not cropped, costs 256 tokens on every server, whether or not
+it reads `max_dynamic_patch`; the grid of two by two tiles costs 1,280. The sheets are painted in `cast.py`.
 """
 
 from __future__ import annotations
@@ -13,14 +15,19 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
 
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
 from pipeline.captions.cast import Cast
-from pipeline.captions.messages import Message, Reply, assistant, user
-from pipeline.captions.pictures import PICTURES, ClipPictures, shown_frames
+from pipeline.captions.endpoint import Message, Picture, Reply, assistant, user
 from pipeline.core.config import CaptionSettings
 from pipeline.core.ingredients import fingerprint
 from pipeline.core.records import Clip
+from pipeline.video import clip_files
 from prompts.tags import (
     EXAMPLE,
     EXAMPLE_NAMES,
@@ -38,6 +45,13 @@ from prompts.who_replies import parse_who
 
 R = TypeVar("R", WhoReply, WhatReply)
 _LONGEST_QUOTE = 2000
+TILE_PIXELS, QUALITY = 448, 90
+FRAMES, GRID_FRAMES = 8, 4
+PICTURES = (
+    f"{FRAMES} frames and {GRID_FRAMES} of them in a grid, {TILE_PIXELS} px square, quality {QUALITY}, "
+    "labelled, before the text"
+)
+"""The pictures as an ingredient of every reply."""
 
 
 @dataclass(frozen=True)
@@ -119,3 +133,46 @@ def conversation(question: AnyQuestion, views: ClipPictures, cast: Cast, replies
         messages.append(assistant(reply.text[:_LONGEST_QUOTE] or "(no words)"))
         messages.append(user(load_prompt("repair").render(fault=fault or "")))
     return messages
+
+
+@dataclass(frozen=True)
+class ClipPictures:
+    """Pictures of a clip for both questions."""
+
+    grid: Picture
+    frames: tuple[Picture, ...]
+
+
+def view_clip(path: Path) -> ClipPictures:
+    """Read the grid for the first question and the frames for the second.
+
+    Raises:
+        RecordError: the clip file cannot be read.
+    """
+    frames_THWC = clip_files.read_frames(path, _shown, TILE_PIXELS, TILE_PIXELS)
+    first, second, third, fourth = (frames_THWC[index] for index in spread(len(frames_THWC), GRID_FRAMES))
+    grid_HWC = np.vstack((np.hstack((first, second)), np.hstack((third, fourth))))
+    return ClipPictures(
+        grid=Picture(_jpeg(grid_HWC), tiles=GRID_FRAMES),
+        frames=tuple(Picture(_jpeg(frame_HWC)) for frame_HWC in frames_THWC),
+    )
+
+
+def _jpeg(picture_HWC: NDArray[np.uint8]) -> bytes:
+    settings = [cv2.IMWRITE_JPEG_QUALITY, QUALITY]
+    settings += [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420]
+    return cv2.imencode(".jpg", picture_HWC, settings)[1].tobytes()
+
+
+def shown_frames(frames: int) -> int:
+    """Number of frames in the second question, and in its text, for a clip of `frames` frames."""
+    return min(FRAMES, frames)
+
+
+def spread(count: int, wanted: int) -> list[int]:
+    """Return `wanted` indices over `count` frames, each in the middle of an equal share; repeated if there are few."""
+    return [(2 * position + 1) * count // (2 * wanted) for position in range(wanted)]
+
+
+def _shown(frames: int) -> list[int]:
+    return spread(frames, shown_frames(frames))

@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
-from pipeline.captions.messages import Reply
+from pipeline.captions.endpoint import Reply
 from pipeline.core.atomic import write_json
 from pipeline.core.records import Record
 from pipeline.core.store import FilmFolder, StoreError

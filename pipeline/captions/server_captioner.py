@@ -16,25 +16,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cv2
 
-from pipeline.captions.answers import Answers
+from pipeline.captions.answers import LOST, Answers, Repeats, changes_of, is_good, kept_caption
 from pipeline.captions.asking import AskingLoop
 from pipeline.captions.cast import Cast
-from pipeline.captions.chat_client import ChatClient, Endpoint
-from pipeline.captions.flags import flagged
-from pipeline.captions.pictures import view_clip
-from pipeline.captions.questions import conversation, reply_settings
-from pipeline.captions.repeats import LOST, Repeats, changes_of, is_good, kept_caption
+from pipeline.captions.endpoint import Endpoint
+from pipeline.captions.questions import conversation, reply_settings, view_clip
 from pipeline.captions.reply_cache import finish_attempts, has_replies, load_replies, save_replies
+from pipeline.captions.rules import flagged
 from pipeline.core.config import CaptionSettings
 from pipeline.core.progress import Progress
 from pipeline.core.records import Caption, Clip
 from pipeline.core.store import FilmFolder, StoreError
 from prompts.tags import READING
 from prompts.template import load_prompt
+
+if TYPE_CHECKING:
+    from pipeline.captions.chat_client import ChatClient
 
 LevelsByClip = Mapping[str, int | None]
 """Motion level by clip id; None: not measured."""

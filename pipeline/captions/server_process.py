@@ -3,8 +3,11 @@
     keep_serving(ServerProgram(words, "http://127.0.0.1:23333/v1/models", log), Limits(), stop, watcher)
 
 A program that does not start is an error at once: starting it again would fail again. One that dies after it has
-served is started again, after a pause that doubles, up to a number of restarts in a row. The program runs under a guard
-(`process_guard.py`), so that neither it nor its children outlive this process.
+served is started again, after a pause that doubles, up to a number of restarts in a row.
+
+The program runs under a guard, a process that starts it in a process group of its own and ends the whole group when
+the guard's input closes. We keep the other end of that input open. The system closes it when this process ends, even by
+SIGKILL, so neither the program nor its children outlive it.
 """
 
 from __future__ import annotations
@@ -21,15 +24,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 import httpx
 
-from pipeline.captions import process_guard
 from pipeline.core.errors import UserError, disk_errors
 
 POLL_SECONDS = 0.2
 PROBE_SECONDS = 10.0
+STOP_SECONDS = 20.0
+"""Time between SIGTERM and SIGKILL."""
 LOG_LINES, LOG_BYTES = 20, 16_384
 """Most lines and bytes of the end of the log that are shown."""
 
@@ -159,7 +163,7 @@ def _live(program: ServerProgram, limits: Limits, stop: threading.Event, watcher
 @contextmanager
 def _running(program: ServerProgram) -> Iterator[subprocess.Popen[bytes]]:
     """Start the program under its guard; end both after the block."""
-    guard = [sys.executable, "-I", process_guard.__file__]
+    guard = [sys.executable, "-I", "-c", f"from {__name__} import guard; guard()"]
     with program.log.open("ab") as log:
         process = subprocess.Popen(
             [*guard, *program.words], stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
@@ -186,3 +190,26 @@ def _end_of(process: subprocess.Popen[bytes]) -> str:
         return f"ended with exit code {code}"
     name = signal.Signals(code - 128).name
     return f"ended by signal {name}{'; out of memory?' if name == 'SIGKILL' else ''}"
+
+
+def guard() -> NoReturn:
+    """Run the program in the arguments to its end, or until the input closes; exit with its code."""
+    child = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL, start_new_session=True)
+    threading.Thread(target=_stop_at_end_of_input, args=(child,), daemon=True).start()
+    code = child.wait()
+    _signal_group(child, signal.SIGKILL)  # processes that it has left behind
+    sys.exit(code if code >= 0 else 128 - code)
+
+
+def _stop_at_end_of_input(child: subprocess.Popen[bytes]) -> None:
+    while os.read(sys.stdin.fileno(), 1024):
+        pass
+    _signal_group(child, signal.SIGTERM)
+    with suppress(subprocess.TimeoutExpired):
+        child.wait(STOP_SECONDS)
+    _signal_group(child, signal.SIGKILL)
+
+
+def _signal_group(child: subprocess.Popen[bytes], number: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, number)

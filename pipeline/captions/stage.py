@@ -14,11 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
-from pipeline.captions.budget import BudgetError
+from pipeline.captions.answers import Repeats, refuse_repeats
 from pipeline.captions.cast import Cast
-from pipeline.captions.chat_client import EndpointLostError
-from pipeline.captions.repeats import Repeats, refuse_repeats
-from pipeline.captions.rules_captioner import RulesCaptioner
+from pipeline.captions.endpoint import BudgetError, EndpointLostError
+from pipeline.captions.rules import RulesCaptioner
 from pipeline.captions.server_captioner import ServerCaptioner, is_beyond
 from pipeline.core.config import CaptionSettings
 from pipeline.core.progress import Progress, silent

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from pipeline.captions.budget import counted
-from pipeline.captions.pictures import spread
+from pipeline.captions.endpoint import counted
+from pipeline.captions.questions import spread
 from pipeline.captions.reply_cache import Exchange, finish_attempts, load_replies
 from pipeline.captions.server_captioner import ServerCaptioner
 from pipeline.captions.stage import WriteCaptions, candidates

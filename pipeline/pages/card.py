@@ -15,7 +15,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from pipeline.captions.flags import kinds_of
+from pipeline.captions.rules import kinds_of
 from pipeline.core.atomic import replacing
 from pipeline.core.config import CardSettings
 from pipeline.core.store import Dataset

@@ -20,7 +20,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from pipeline.captions.flags import kinds_of
+from pipeline.captions.rules import kinds_of
 from pipeline.core.atomic import replacing
 from pipeline.core.progress import Progress, silent
 from pipeline.core.store import Dataset

@@ -13,8 +13,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from pipeline.captions.cast import Cast
-from pipeline.captions.messages import Picture
-from pipeline.captions.pictures import view_clip
+from pipeline.captions.endpoint import Picture
+from pipeline.captions.questions import view_clip
 from pipeline.captions.trial import Trial, TriedClip
 from pipeline.core.atomic import replacing
 from pipeline.core.records import RecordError

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline.captions.answers import Repeats, merged, refuse_repeats
 from pipeline.captions.cast import Cast
-from pipeline.captions.repeats import Repeats, merged, refuse_repeats
 from pipeline.captions.stage import WriteCaptions
 from pipeline.core.atomic import HeldError, held
 from pipeline.core.config import CaptionSettings, Config, ReviewSettings

@@ -10,7 +10,7 @@ import pytest
 from examples.evaluation.stand_in_models import FAVOUR, MODEL, serving
 from models.tokens import State
 from pipeline.captions.cast import Cast
-from pipeline.captions.chat_client import Endpoint
+from pipeline.captions.endpoint import Endpoint
 from pipeline.core.progress import silent
 from pipeline.video.clip_files import read_clip, write_clip
 from tests.support.servers.study_page import painted_evaluation

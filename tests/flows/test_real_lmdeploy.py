@@ -12,8 +12,8 @@ from typing import NamedTuple
 import httpx
 import pytest
 
+from pipeline.captions.lmdeploy_server import SERVED
 from pipeline.captions.reply_cache import load_replies
-from pipeline.captions.served_models import SERVED
 from pipeline.core.records import Caption
 from pipeline.core.store import Dataset
 from prompts.tags import TagError, what_pattern, who_pattern

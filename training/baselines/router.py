@@ -18,8 +18,7 @@ from typing import Annotated, Literal, Protocol
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationError
 
 from models.tokens import State
-from pipeline.captions.chat_client import ChatClient, Endpoint
-from pipeline.captions.messages import assistant, user
+from pipeline.captions.endpoint import Endpoint, assistant, user
 from pipeline.core.errors import UserError
 from prompts.template import load_prompt
 
@@ -97,6 +96,8 @@ class LanguageRouter:
         return replace(asyncio.run(self._ask(prompt)), seconds=time.perf_counter() - started)
 
     async def _ask(self, prompt: str) -> SceneDescription:
+        from pipeline.captions.chat_client import ChatClient  # takes a second, and only a model server needs it
+
         messages = [user(prompt)]
         async with ChatClient(self.endpoint) as client:
             for _ in range(1 + REPAIRS):

@@ -14,16 +14,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pipeline.captions.asking import AskingLoop
-from pipeline.captions.chat_client import ChatClient, Endpoint
-from pipeline.captions.messages import Message, Reply, assistant, user
+from pipeline.captions.endpoint import Endpoint, Message, Reply, assistant, user
 from pipeline.captions.reply_cache import Replies, read_replies, write_replies
 from pipeline.core.ingredients import fingerprint
 from pipeline.core.progress import Progress
 from prompts.tags import TagError
 from prompts.template import load_prompt
+
+if TYPE_CHECKING:
+    from pipeline.captions.chat_client import ChatClient
 
 T = TypeVar("T")
 REPAIRS = 2

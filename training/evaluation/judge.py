@@ -19,8 +19,7 @@ from pathlib import Path
 from statistics import fmean
 
 from pipeline.captions.cast import Cast
-from pipeline.captions.chat_client import Endpoint
-from pipeline.captions.messages import Message, user
+from pipeline.captions.endpoint import Endpoint, Message, user
 from pipeline.core.atomic import write_json
 from pipeline.core.errors import UserError
 from pipeline.core.progress import Progress

@@ -13,8 +13,8 @@ from threading import Lock
 import cv2
 import numpy as np
 
-from pipeline.captions.messages import Picture
-from pipeline.captions.pictures import spread
+from pipeline.captions.endpoint import Picture
+from pipeline.captions.questions import spread
 from pipeline.video.clip_files import clip_shape, read_frames
 
 FRAMES = 5

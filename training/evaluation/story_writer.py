@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from pipeline.captions.chat_client import Endpoint
-from pipeline.captions.messages import user
+from pipeline.captions.endpoint import Endpoint, user
 from pipeline.core.atomic import held, replacing
 from pipeline.core.errors import UserError, disk_errors
 from pipeline.core.progress import Progress

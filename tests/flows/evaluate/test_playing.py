@@ -20,7 +20,7 @@ from flows.evaluate.yardsticks import Yardsticks
 from models.checkpoint import Checkpoint
 from models.engine_options import EngineOptions
 from models.untrained import new_checkpoint
-from pipeline.captions.chat_client import Endpoint
+from pipeline.captions.endpoint import Endpoint
 from pipeline.core.errors import UserError
 from pipeline.core.progress import Progress, watcher
 from tests.support.datasets.made_evaluation import paint

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.captions.budget import BudgetError, counted
 from pipeline.captions.cast import Cast
+from pipeline.captions.endpoint import BudgetError, counted
 from pipeline.captions.reply_cache import load_replies
 from pipeline.captions.stage import WriteCaptions
 from pipeline.captions.trial import try_captions

@@ -17,14 +17,9 @@ from email.utils import formatdate
 
 import pytest
 
-from pipeline.captions.chat_client import (
-    ChatClient,
-    Endpoint,
-    EndpointDownError,
-    RequestError,
-)
-from pipeline.captions.chat_transport import MOST_REPLY_BYTES
-from pipeline.captions.messages import Picture, Reply, assistant, encoded, user
+from pipeline.captions.chat_client import ChatClient
+from pipeline.captions.chat_protocol import MOST_REPLY_BYTES
+from pipeline.captions.endpoint import Endpoint, EndpointDownError, Picture, Reply, RequestError, assistant, user
 from pipeline.core.errors import UserError
 from tests.support.servers.caption_server import Answer, CaptionServer, Request, _completion
 
@@ -61,12 +56,12 @@ def test_requests_follow_the_protocol() -> None:
         assert asyncio.run(run()) == "fine"
         (request,) = server.requests
     assert request.body == {"model": "test-model", "messages": messages, "max_tokens": 7, "temperature": 0.5}
-    assert "Authorization" not in request.headers
+    assert "authorization" not in request.headers
 
 
 def test_the_text_of_a_message_follows_its_labelled_pictures() -> None:
     message = user("look", [Picture(b"\xff\xd8", tiles=4), Picture(b"\xff\xd8")], "Frame")
-    assert json.loads(encoded(message))["content"] == [
+    assert message["content"] == [
         {"type": "text", "text": "Frame-1: "},
         {"type": "image_url", "image_url": {"url": "data:image/jpeg;base64,/9g=", "max_dynamic_patch": 4}},
         {"type": "text", "text": "Frame-2: "},
@@ -260,7 +255,7 @@ def test_the_key_is_sent_to_the_server_only(
         except (RequestError, UserError) as error:
             said = f"{error} {error!r} {error.__cause__!r}"
             assert "***" in said
-        assert server.requests[0].headers["Authorization"] == f"Bearer {KEY}"
+        assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
     output = capfd.readouterr()
     assert KEY not in said + caplog.text + output.out + output.err
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.captions.chat_transport import is_same_model
+from pipeline.captions.chat_protocol import is_same_model
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from typing import Any
 import cv2
 import pytest
 
-from pipeline.captions.chat_client import ChatClient, Endpoint, RequestError
-from pipeline.captions.messages import Picture, user
+from pipeline.captions.chat_client import ChatClient
+from pipeline.captions.endpoint import Endpoint, Picture, RequestError, user
 from pipeline.core.errors import UserError
 from tests.support.media.painted_clips import paint_number
 from tests.support.servers.caption_server import Answer, CaptionServer, Request

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.captions.flags import flagged, kinds_of
+from pipeline.captions.rules import flagged, kinds_of
 from pipeline.core.records import Caption
 from tests.support import records
 

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from pipeline.captions.cast import MOST_CHARACTERS
+from pipeline.captions.endpoint import Picture
 from pipeline.captions.lmdeploy_server import (
     LMDEPLOY,
+    SERVED,
     SESSION_TOKENS,
     Listening,
     arguments,
@@ -20,10 +22,7 @@ from pipeline.captions.lmdeploy_server import (
     lmdeploy_program,
     resolved_revision,
 )
-from pipeline.captions.messages import Picture
-from pipeline.captions.pictures import GRID_FRAMES
-from pipeline.captions.questions import who_question
-from pipeline.captions.served_models import SERVED
+from pipeline.captions.questions import GRID_FRAMES, who_question
 from pipeline.core.config import CaptionSettings
 from pipeline.core.errors import UserError
 from prompts.template import load_prompt

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipeline.captions.cast import Cast
-from pipeline.captions.chat_client import EndpointLostError
+from pipeline.captions.endpoint import EndpointLostError
 from pipeline.captions.reply_cache import load_replies
 from pipeline.captions.stage import WriteCaptions
 from pipeline.captions.trial import try_captions

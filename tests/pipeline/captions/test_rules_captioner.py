@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.captions.cast import Cast
-from pipeline.captions.rules_captioner import ADVERBS, rule_caption
+from pipeline.captions.rules import ADVERBS, rule_caption
 from pipeline.captions.stage import WriteCaptions
 from pipeline.core.config import CaptionSettings
 from pipeline.core.stage import NOTHING_PENDING, perform

@@ -12,8 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from pipeline.captions.lmdeploy_server import Listening, lmdeploy_program
-from pipeline.captions.served_models import SERVED
+from pipeline.captions.lmdeploy_server import SERVED, Listening, lmdeploy_program
 from pipeline.captions.server_process import Limits, ServerProgram, check_port, keep_serving, log_end
 from pipeline.core.errors import UserError
 from tests.support.builds.real_builds import wait_until_gone

@@ -14,7 +14,7 @@ import pytest
 
 from examples.world.barcode import read_stripes
 from pipeline.captions.cast import Cast, load_cast
-from pipeline.captions.chat_client import EndpointDownError
+from pipeline.captions.endpoint import EndpointDownError
 from pipeline.core.errors import UserError
 from pipeline.core.progress import silent
 from pipeline.core.records import RecordError
@@ -301,7 +301,7 @@ def test_the_key_is_in_no_file(tmp_path: Path, cast: Cast, monkeypatch: pytest.M
     folder = make_screened_film(tmp_path, 2)
     with CaptionServer(good_answer) as server:
         perform(stage_for(server.address, cast), folder)
-        assert server.requests[0].headers["Authorization"] == "Bearer sk-a-secret-key"
+        assert server.requests[0].headers["authorization"] == "Bearer sk-a-secret-key"
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"sk-a-secret-key" in path.read_bytes()]
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.captions.cast import Cast
-from pipeline.captions.chat_client import ChatClient, Endpoint, EndpointDownError, EndpointLostError
-from pipeline.captions.messages import user
+from pipeline.captions.chat_client import ChatClient
+from pipeline.captions.endpoint import Endpoint, EndpointDownError, EndpointLostError, user
 from pipeline.core.progress import Unwatched, watcher
 from tests.support.media.painted_clips import make_screened_film, stage_for
 from tests.support.servers.caption_server import Answer, CaptionServer

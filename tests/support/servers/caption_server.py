@@ -154,7 +154,9 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.loads(content)
         assert self.path == "/v1/chat/completions"
         owner = self.server.owner
-        answer = owner.handle(_understand(body, dict(self.headers), owner.read))
+        answer = owner.handle(
+            _understand(body, {name.lower(): value for name, value in self.headers.items()}, owner.read)
+        )
         content = _completion(answer.text, answer.finish_reason, answer.model) if answer.raw is None else answer.raw
         for _ in range(1 + answer.twice):
             self._send(answer.status, content, answer.headers, cut_off=answer.cut_off)

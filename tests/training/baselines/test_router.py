@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from models.tokens import State
-from pipeline.captions.chat_client import Endpoint, EndpointDownError, RequestError
+from pipeline.captions.endpoint import Endpoint, EndpointDownError, RequestError
 from pipeline.core.errors import UserError
 from tests.support.servers.caption_server import Answer, CaptionServer, Request
 from training.baselines.router import (

@@ -27,7 +27,7 @@ from examples.world.barcode import read_stripes
 from flows.cli import app
 from flows.evaluate.reporting import remake_report
 from pipeline.captions.cast import Cast
-from pipeline.captions.chat_client import Endpoint
+from pipeline.captions.endpoint import Endpoint
 from pipeline.core.atomic import held
 from pipeline.core.errors import UserError
 from pipeline.core.progress import silent
