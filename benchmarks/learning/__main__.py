@@ -12,7 +12,7 @@ memorise training clips; it does not show how good the method is on films.
     history       without the past, the loss on turns that depend on it is higher
     free-text     trained on several phrasings, the game model understands sentences that it has never seen
     adaptation    the shot decoder adapts to predicted shot tokens
-    casts         characters of the same names in two data sets keep their own looks and states
+    casts         characters of the same names in two data sets keep their own faces and states
     drift         a game of twenty turns keeps its figure, which only the past carries
     predictions   the default of `adapt.predictions` is no worse than its other modes, on what play produces
 """
@@ -29,9 +29,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.learning.bench import Bench, Finding
-from benchmarks.learning.drift import drift_claim
 from benchmarks.learning.game_claims import casts_claim, free_text_claim, game_claim, history_claim
-from benchmarks.learning.predictions import predictions_claim
+from benchmarks.learning.long_games import drift_claim, predictions_claim
 from benchmarks.learning.shot_claims import adaptation_claim, autoencoder_claim, motion_claim, shots_claim
 from examples.world.shapes import FRAMES, HEIGHT, WIDTH
 from flows.console.terminal import say

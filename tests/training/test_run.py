@@ -26,8 +26,15 @@ from pipeline.core.errors import UserError
 from pipeline.core.toml import as_toml
 from pipeline.publish.shards import write_shards
 from tests.support.datasets.made_dataset import MODEL, make_dataset
-from tests.support.networks.small_run import STEPS, small_dataset, small_recipe, small_run
-from tests.support.networks.small_run_process import start, train_through_kills, weights
+from tests.support.networks.small_run import (
+    STEPS,
+    small_dataset,
+    small_recipe,
+    small_run,
+    start,
+    train_through_kills,
+    weights,
+)
 from tests.support.networks.tiny_models import brief_checkpoint, copy_of_tiny
 from training.config import Precision, Recipe
 from training.data.shards import open_shards

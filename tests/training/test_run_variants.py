@@ -18,8 +18,7 @@ from models.engine_options import EngineOptions
 from models.game import Game
 from models.untrained import new_checkpoint, random_base
 from pipeline.core.errors import UserError
-from tests.support.networks.small_run import small_recipe, small_run
-from tests.support.networks.small_run_process import train_through_kills, weights
+from tests.support.networks.small_run import small_recipe, small_run, train_through_kills, weights
 from tests.support.networks.tiny_models import shake, tiny_checkpoint
 from tests.support.shared_folders import shared_folder
 from training.config import Recipe

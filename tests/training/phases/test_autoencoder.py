@@ -20,8 +20,7 @@ from pipeline.core.config import ShardSettings
 from pipeline.core.errors import UserError
 from pipeline.publish.shards import write_shards
 from tests.support.datasets.made_dataset import make_dataset
-from tests.support.networks.small_run import small_recipe, small_run
-from tests.support.networks.small_run_process import start
+from tests.support.networks.small_run import small_recipe, small_run, start
 from tests.support.networks.tiny_models import (
     brief_checkpoint,
     change_image_encoder,
