@@ -151,9 +151,8 @@ def _refuse(context: typer.Context, names: Sequence[str], reason: str) -> None:
 
 def _check_paths(checkpoint: Path | None, game: Path | None, out: Path | None, agent: AgentName | None) -> None:
     """Raise a UserError for a path that cannot be used, before the networks' packages are imported."""
-    from flows.game.place import check_place
+    from flows.game.game_file import check_folder, read_game_file
     from models.config import ModelConfig
-    from models.game import read_game_file
     from training.baselines.config import BaselineConfig
 
     if checkpoint:
@@ -161,7 +160,7 @@ def _check_paths(checkpoint: Path | None, game: Path | None, out: Path | None, a
     if game:
         read_game_file(game)
     if out:
-        check_place(out)
+        check_folder(out)
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from flows.game.place import check_place
+from flows.game.game_file import check_folder
 from flows.game.records import GameError, GameSettings, TurnCost, TurnRecord, read_log, record_of
 from models.tokens import PastTurn
 from models.turns import GameState, Turn, Values
@@ -51,7 +51,7 @@ def game_lock(path: Path) -> Iterator[None]:
         GameError: another process holds the lock.
         UserError: the path is a file, or the folder is not writable.
     """
-    check_place(path)
+    check_folder(path)
     with ExitStack() as stack:
         try:
             stack.enter_context(held(path, "animegamer play"))

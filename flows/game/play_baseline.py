@@ -12,9 +12,9 @@ from pathlib import Path
 
 from flows.console.terminal import say
 from flows.game.folder import GameFolder
+from flows.game.game_file import read_game_file
 from flows.game.play_file import FILM, is_unfinished, line_of, opened_game
 from flows.game.records import GameError, GameSettings
-from models.game import read_game_file
 from pipeline.core.progress import watched
 from training.baselines.agents import AGENTS, Baseline
 from training.baselines.config import BaselineKind

@@ -17,11 +17,11 @@ from transformers import LlamaTokenizer
 
 from flows.console.terminal import say
 from flows.game.folder import GameFolder, game_lock
+from flows.game.game_file import read_game_file
 from flows.game.records import GameError, GameSettings, TurnRecord
 from models.checkpoint import Checkpoint
 from models.engine import Engine
 from models.engine_options import EngineOptions, PartProgress, unwatched
-from models.game import read_game_file
 from models.tokens import instruction_ids
 from models.turns import TurnMaker, Values, turn_seed
 from pipeline.core.errors import UserError
