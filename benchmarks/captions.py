@@ -74,7 +74,8 @@ def measure(root: Path, count: int, slots: int, seconds: float) -> Use:
                 if not use.early_mib and ended + done >= EARLY:
                     use.early_mib = use.last_mib
 
-            failures = captioner.ask(folder, batch, dict.fromkeys([clip.clip_id for clip in batch], 3), watch)
+            failures: dict[str, str] = {}
+            captioner.ask(folder, batch, dict.fromkeys([clip.clip_id for clip in batch], 3), watch, failures)
             assert not failures, failures
         use.wall_seconds, use.cpu_seconds = time.monotonic() - started, time.process_time() - cpu_started
         use.tallies.append(server.tally())

@@ -74,38 +74,58 @@ class AskingLoop(Generic[T]):
         """
         from pipeline.captions.chat_client import ChatClient  # takes a second, and only a model server needs it
 
-        at_once = self._endpoint.concurrency
-        async with ChatClient(self._endpoint) as client, asyncio.TaskGroup() as group:
-            workers = range(min(at_once + max(4, at_once // 2), self.left))
-            running = {group.create_task(self._work(client)) for _ in workers}
-            while running:
-                _, running = await asyncio.wait(running, timeout=REPORT_SECONDS)
-                # Here rather than in a task: its exception cancels the tasks and is not wrapped in an exception group.
-                report()
+        most = self._endpoint.concurrency + max(4, self._endpoint.concurrency // 2)
+        running: dict[asyncio.Task[None], str] = {}
+        async with ChatClient(self._endpoint) as client:
+            try:
+                while True:
+                    # 1. Begin more subjects than there are slots: their pictures are ready when a slot becomes free.
+                    while not self._stopped_by and len(running) < most and (following := next(self._queue, None)):
+                        name, subject = following
+                        running[asyncio.ensure_future(self._ask(client, subject))] = name
+                    # 2. End when nothing is in flight. After a stop, this waits for replies that are paid for.
+                    if not running:
+                        break
+                    # 3. Wait for the next subject that is done, but not so long that a Ctrl-C goes unnoticed.
+                    done, _ = await asyncio.wait(running, timeout=REPORT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                    # 4. Note what failed, and begin nothing more if the failure concerns the rest.
+                    for task in done:
+                        self._note(client, running.pop(task), task.exception())
+                    # 5. Report here rather than in a task, so that an exception of `report` ends the loop as it is.
+                    report()
+            finally:
+                # 6. Abort the requests in flight. There are some only after an exception.
+                for task in running:
+                    task.cancel()
+                await asyncio.gather(*running, return_exceptions=True)
         if self._stopped_by:
             raise self._stopped_by
 
-    async def _work(self, client: ChatClient) -> None:
-        for name, subject in self._queue:
-            if self._stopped_by:
-                return
-            try:
-                await self._ask(client, subject)
+    def _note(self, client: ChatClient, name: str, error: BaseException | None) -> None:
+        """Note how a subject ended.
+
+        Raises:
+            BaseException: the error, if neither the subject, the server nor the disk is to blame.
+        """
+        match error:
+            case None:
                 client.budget.answered()
-            except RecordError as error:
+            case RecordError():
                 self.failures[name] = error.reason
-            except RequestError as error:
+            case RequestError():
                 self.failures[name] = str(error)
                 if name not in self._failed_before and client.budget.rejected() == REJECTED_IN_A_ROW:
                     reason = f"{REJECTED_IN_A_ROW} {self._kind} in a row failed; the last: {error}"
                     self._stop(client.stop_all, UserError(reason))
-            except UserError as error:
+            case UserError():
                 self._stop(client.stop, error)
                 return
-            except OSError as error:  # a disk that fails: the replies in flight are still worth storing
-                self._stop(client.stop, UserError(f"{name}: its replies cannot be read or stored: {error}"))
+            case OSError():  # a disk that fails: the replies in flight are still worth storing
+                self._stop(client.stop, UserError(f"{name}: cannot read or store its replies: {error}"))
                 return
-            self.left -= 1
+            case _:
+                raise error
+        self.left -= 1
 
     def _stop(self, stop: Callable[[UserError], None], error: UserError) -> None:
         if self._stopped_by is None:

@@ -15,12 +15,13 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import TracebackType
 
+import httpx2
 import tenacity
 
 from pipeline.captions.chat_protocol import (
@@ -110,34 +111,26 @@ class ChatClient:
         self.budget.close(error)
         self.stop(error)
 
-    async def chat(self, messages: Sequence[Message], pattern: str = "") -> Reply:
+    def chat(self, messages: Sequence[Message], pattern: str = "") -> Awaitable[Reply]:
         """Return the model's reply to a conversation, verbatim but for the key; empty if there is no text.
 
         Args:
             messages: the conversation.
-            pattern: regular expression that guides the reply, where the server can.
+            pattern: regular expression that guides the reply, if the server can do so.
 
         Raises:
             EndpointDownError: no answer from the address, or it stays overloaded.
             UserError: the key, the model or the path is wrong, or the budget is used up.
             RequestError: only this request fails, in every attempt.
         """
-        request, tries = self._protocol.request(messages, pattern), _Tries()
-        most, first_pause = self.endpoint.attempts, self.endpoint.first_pause_seconds
-        try:
-            async for attempt in tenacity.AsyncRetrying(
-                retry=tenacity.retry_if_exception_type(FailedError),
-                stop=tenacity.stop_after_attempt(most),
-                wait=tenacity.wait_exponential(first_pause, max=60) + tenacity.wait_random(0, first_pause),
-                reraise=True,
-            ):
-                with attempt:
-                    return await self._answer(request, tries)
-        except FailedError as failure:
-            if await self._protocol.is_up():
-                raise self._only_this(failure, most) from None
-            raise self._unusable(f"{failure} after {most} attempts", EndpointLostError) from None
-        raise AssertionError("unreachable: the last attempt returns or raises")
+        first_pause = self.endpoint.first_pause_seconds
+        attempts = tenacity.AsyncRetrying(
+            retry=tenacity.retry_if_exception_type(FailedError),
+            stop=tenacity.stop_after_attempt(self.endpoint.attempts),
+            wait=tenacity.wait_exponential(first_pause, max=60) + tenacity.wait_random(0, first_pause),
+            retry_error_callback=self._give_up,
+        )
+        return attempts(self._answer, self._protocol.request(messages, pattern), _Tries())
 
     async def _answer(self, request: ChatRequest, tries: _Tries) -> Reply:
         """Return the reply of one attempt, which outlasts refusals, a restart of the server and keys it does not know.
@@ -147,10 +140,18 @@ class ChatClient:
             UserError: as `chat`.
         """
         while True:
+            body = request.encoded()  # before a slot is free: it takes milliseconds
             async with self._slot(alone=tries.alone) as started:
                 try:
                     self.budget.take()
-                    reply = await self._protocol.send(request)
+                    with self._protocol.explained(request):
+                        async with asyncio.timeout(self.endpoint.timeout_seconds):
+                            post = self._protocol.openai.post
+                            answer = await post("/chat/completions", content=body, cast_to=httpx2.Response)
+                        reply = self._protocol.reply(request, answer.content)
+                        _answered.add(self._server)
+                        self._refusals = 0
+                        return reply
                 except UnreachableError as failure:
                     self._note_delay(tries, failure)
                     await self._until_back(failure)
@@ -160,19 +161,24 @@ class ChatClient:
                 except CutOffError as failure:
                     # While the slot is held: the next suspect must not meet a server that is about to end.
                     await self._suspect(tries, failure, started)
-                except BudgetError as error:
-                    self.stop(error)
-                    raise
-                except RequestError:
-                    raise
                 except UserError as error:
-                    self.stop_all(error)
+                    self._stop_for(error)
                     raise
-                else:
-                    if reply:
-                        self._refusals = 0
-                        _answered.add(self._server)
-                        return reply
+
+    def _stop_for(self, error: UserError) -> None:
+        """Send nothing more, unless the error concerns one request."""
+        if isinstance(error, BudgetError):
+            self.stop(error)
+        elif not isinstance(error, RequestError):
+            self.stop_all(error)
+
+    async def _give_up(self, state: tenacity.RetryCallState) -> Reply:
+        """Blame the request if the server still answers, or the server."""
+        assert state.outcome
+        most, failure = self.endpoint.attempts, state.outcome.exception()
+        if await self._protocol.is_up():
+            raise self._only_this(failure, most)
+        raise self._unusable(f"{failure} after {most} attempts", EndpointLostError)
 
     @asynccontextmanager
     async def _slot(self, *, alone: bool) -> AsyncIterator[float]:
@@ -271,7 +277,7 @@ class ChatClient:
         self.stop(error)
         return error
 
-    def _only_this(self, failure: FailedError, attempts: int) -> RequestError:
+    def _only_this(self, failure: BaseException | None, attempts: int) -> RequestError:
         address = self.endpoint.address
         return RequestError(f"the model server at {address} fails on this request after {attempts} attempts: {failure}")
 

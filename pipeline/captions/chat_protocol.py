@@ -13,9 +13,11 @@ is left out for this server and model as long as the process runs.
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -66,6 +68,10 @@ class CutOffError(FailedError):
     """The connection was closed before the end of the answer."""
 
 
+class _TooLongError(Exception):
+    """The answer is longer than any reply."""
+
+
 class _Message(BaseModel):
     content: str | None
 
@@ -105,7 +111,7 @@ class _Transport(httpx2.AsyncHTTPTransport):
             async for part in response.aiter_raw():
                 content += part
                 if len(content) > MOST_REPLY_BYTES:
-                    raise RequestError(f"the reply is longer than {MOST_REPLY_BYTES} bytes")
+                    raise _TooLongError
         finally:
             await response.aclose()
         shown = {name: value for name, value in response.headers.items() if name != "content-encoding"}
@@ -133,6 +139,10 @@ class ChatRequest:
             body["messages"] = [_without_tiles(message) for message in body["messages"]]
         return body
 
+    def encoded(self) -> bytes:
+        """Return the request without the refused keys as JSON."""
+        return json.dumps(self.body).encode()
+
     def refused_key(self, answer: str) -> str | None:
         """Return the key of the request that a rejection names, or None."""
         body = self.body
@@ -156,11 +166,11 @@ class ChatProtocol:
         self._name = f"the model server at {endpoint.address}"
         self._key = read_key(endpoint.api_key_env)
         self._server = (endpoint.address, endpoint.model)
-        self._openai = _connected(endpoint, self._key)
+        self.openai = _connected(endpoint, self._key)
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._openai.close()
+        await self.openai.close()
 
     def request(self, messages: Sequence[Message], pattern: str) -> ChatRequest:
         """Return a request, without the keys that the server is known to refuse."""
@@ -177,26 +187,23 @@ class ChatProtocol:
         refused = _refused_by.get(self._server, frozenset()) - demanded
         return ChatRequest(payload, refused if endpoint.tiles else refused | {TILES})
 
-    async def send(self, request: ChatRequest) -> Reply | None:
-        """Send a request; None if the server refuses one of its keys, which the next attempt leaves out.
+    @contextmanager
+    def explained(self, request: ChatRequest) -> Iterator[None]:
+        """Turn errors of `openai` into ours. If the server refuses a key, leave it out and raise nothing.
 
         Raises:
             FailedError: this attempt failed; the next one may succeed.
-            RequestError: the server works, but rejects this request, or the same request would get no better answer.
+            RequestError: the server works, but rejects this request.
             UserError: the server rejects the client: its key, path or model, or guided replies that are demanded.
         """
         try:
-            async with asyncio.timeout(self._endpoint.timeout_seconds):
-                response = await self._openai.post("/chat/completions", body=request.body, cast_to=httpx2.Response)
+            yield
         except openai.APIStatusError as error:
             self._leave_out_key(request, error.response)
-            return None
+        except _TooLongError:
+            raise RequestError(f"{self._name}: the reply is longer than {MOST_REPLY_BYTES} bytes") from None
         except (TimeoutError, openai.APIConnectionError) as error:
             raise self._lost_connection(error) from None
-        reply = self._reply(response.content)
-        if request.learned:
-            _refused_by[self._server] = _refused_by.get(self._server, frozenset()) | request.learned
-        return reply
 
     def _lost_connection(self, error: Exception) -> FailedError:
         cause = error.__cause__ or error
@@ -224,7 +231,13 @@ class ChatProtocol:
         request.refused |= {key}
         request.learned.add(key)
 
-    def _reply(self, content: bytes) -> Reply:
+    def reply(self, request: ChatRequest, content: bytes) -> Reply:
+        """Read the answer to a request, and remember the keys that the server has refused before.
+
+        Raises:
+            FailedError: it is not a chat completion, or the generation failed.
+            RequestError: the same request would get no better answer.
+        """
         try:
             completion = _Completion.model_validate_json(content)
         except ValidationError:
@@ -237,6 +250,8 @@ class ChatProtocol:
             raise FailedError(f"the generation ended with {ended}: {self._clean(text)!r}")
         if ended == "content_filter":
             raise RequestError(f"{self._name}: its content filter withholds the reply")
+        if request.learned:
+            _refused_by[self._server] = _refused_by.get(self._server, frozenset()) | request.learned
         usage = completion.usage or _Usage()
         tokens = usage.prompt_tokens or 0, usage.completion_tokens or 0
         return Reply(self._without_key(text), ended == "length", *tokens)
@@ -245,8 +260,8 @@ class ChatProtocol:
         """Return true if the service still answers the protocol's simplest request, within a few seconds."""
         try:
             async with asyncio.timeout(min(self._endpoint.timeout_seconds, _PROBE_SECONDS)):
-                await self._openai.get("/models", cast_to=httpx2.Response)
-        except RequestError:
+                await self.openai.get("/models", cast_to=httpx2.Response)
+        except _TooLongError:
             return True
         except openai.APIStatusError as error:
             return error.status_code < 500
@@ -283,7 +298,11 @@ def _connected(endpoint: Endpoint, key: str) -> openai.AsyncOpenAI:
         organization="",
         project="",
         webhook_secret="",
-        default_headers={"Authorization": f"Bearer {key or 'none'}", "Accept-Encoding": "identity"},
+        default_headers={
+            "Authorization": f"Bearer {key or 'none'}",
+            "Accept-Encoding": "identity",
+            "Content-Type": "application/json",
+        },
         max_retries=0,
         timeout=timeout,
         http_client=httpx2.AsyncClient(transport=transport, trust_env=False, follow_redirects=False, timeout=timeout),

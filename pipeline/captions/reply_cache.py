@@ -12,7 +12,7 @@ for the first time, and only the replies of the last attempt count. The earlier 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +124,12 @@ def finish_attempts(folder: FilmFolder, clip_ids: Iterable[str]) -> None:
     for kept in (load_replies(folder, clip_id) for clip_id in clip_ids):
         if kept.is_unfinished:
             save_replies(folder, kept.finished())
+
+
+def note_failures(folder: FilmFolder, failures: Mapping[str, str]) -> None:
+    """Note by clip id the reason for which a clip got no reply: this build asks about it no more."""
+    for clip_id, reason in failures.items():
+        save_replies(folder, load_replies(folder, clip_id).model_copy(update={"failure": reason}))
 
 
 def read_replies(path: Path, clip_id: str) -> Replies:

@@ -139,7 +139,7 @@ class ServerCaptioner:
         waiting = self._waiting(folder, clips, levels)
         failed = {clip_id: answers.kept.failure for clip_id, answers in waiting.items() if answers.kept.failure}
         rest = [clip for clip in clips if clip.clip_id not in failed]
-        failed |= self.ask(folder, rest, levels, progress)
+        self.ask(folder, rest, levels, progress, failed)
         return self.collected(folder, clips, levels, failed)
 
     def collected(
@@ -157,35 +157,7 @@ class ServerCaptioner:
         ]
         return flagged(rows, clips, levels)
 
-    def ask_batch(self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip, progress: Progress) -> None:
-        """Ask the open questions about these clips, and note the failures: this build asks about them no more.
-
-        Raises:
-            UserError: the service as a whole cannot be used; replies received before are cached.
-        """
-        failures: dict[str, str] = {}
-        try:
-            self._ask_open(folder, clips, levels, progress, failures)
-        finally:  # also those at which it stopped: the next build does not stop at them again
-            for clip_id, reason in failures.items():
-                save_replies(folder, load_replies(folder, clip_id).model_copy(update={"failure": reason}))
-
     def ask(
-        self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip, progress: Progress
-    ) -> dict[str, str]:
-        """Ask the open questions about these clips and cache the replies.
-
-        Returns:
-            By clip id, the reason for which the clip file or the server failed; answered clips are not in it.
-
-        Raises:
-            UserError: the service as a whole cannot be used; replies received before are cached.
-        """
-        failures: dict[str, str] = {}
-        self._ask_open(folder, clips, levels, progress, failures)
-        return failures
-
-    def _ask_open(
         self,
         folder: FilmFolder,
         clips: Sequence[Clip],
@@ -193,7 +165,18 @@ class ServerCaptioner:
         progress: Progress,
         failures: dict[str, str],
     ) -> None:
-        """Ask as `ask` does; failures are added to those given, whether it ends early or not."""
+        """Ask the open questions about these clips and cache the replies.
+
+        Args:
+            folder: the film's folder.
+            clips: clips of the film.
+            levels: motion level by clip id.
+            progress: called with (clips done, clips).
+            failures: gets, by clip id, the reason for which the clip file or the server failed, also on an early end.
+
+        Raises:
+            UserError: the service as a whole cannot be used; replies received before are cached.
+        """
         waiting = self._waiting(folder, clips, levels)
         progress(len(clips) - len(waiting), len(clips))
         if not waiting:

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Protocol
 from pipeline.captions.answers import Repeats, refuse_repeats
 from pipeline.captions.cast import Cast
 from pipeline.captions.endpoint import BudgetError, EndpointLostError
+from pipeline.captions.reply_cache import note_failures
 from pipeline.captions.rules import RulesCaptioner
 from pipeline.captions.server_captioner import ServerCaptioner, is_beyond
 from pipeline.core.config import CaptionSettings
@@ -134,12 +135,15 @@ class WriteCaptions(Stage):
         asked = [clip for clip in clips if clip.clip_id in wanted]
         if not self.ask_again and self._server_for(folder).repeats(folder, asked, levels):
             refuse_repeats(self.repeats(folder), keep_old=self.settings.keep_old)  # names those of all batches
+        failures: dict[str, str] = {}
         try:
-            replace(self._server_for(folder), renews=renews).ask_batch(folder, asked, levels, progress)
+            replace(self._server_for(folder), renews=renews).ask(folder, asked, levels, progress, failures)
         except BudgetError as error:
             left = len(self.pending(folder, current=False).ids)
             rest = f"{left} of {len(clips)} clips of this film are still to be asked about, by the next build"
             raise BudgetError(f"{error}; {rest}") from None
+        finally:  # also after an early end: the next build does not stop at the same clips again
+            note_failures(folder, failures)
 
     def run(self, folder: FilmFolder, progress: Progress) -> Outcome:
         """Make the table captions; clips without a usable caption are in it with their fault, and count as failures.

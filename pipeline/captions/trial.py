@@ -111,7 +111,8 @@ def try_captions(
         finish_attempts(folder, (clip.clip_id for clip in clips))  # those of a killed build too are asked again
         asked += len(captioner.pending(folder, clips, levels, {})[0])
         started, report = time.monotonic(), partial(_report, progress, len(tried), len(chosen))
-        failures = captioner.ask(folder, clips, levels, report)
+        failures: dict[str, str] = {}
+        captioner.ask(folder, clips, levels, report, failures)
         captions = captioner.collected(folder, clips, levels, failures)
         seconds += time.monotonic() - started
         tried += [_tried(folder, clip, levels[clip.clip_id], row) for clip, row in zip(clips, captions, strict=True)]
