@@ -125,7 +125,7 @@ constraints: install-dev  ## resolve the pins anew
 		--python-version 3.11 --no-annotate --no-header --no-emit-index-url --upgrade --output-file constraints.txt
 
 constraints-lmdeploy: install-dev  ## resolve the pins of lmdeploy's environment anew
-	$(BIN)/python -c "from pipeline.captions.lmdeploy_server import LMDEPLOY; print(f'lmdeploy=={LMDEPLOY}')" | \
+	$(BIN)/python -c "from pipeline.captions.caption_server import LMDEPLOY; print(f'lmdeploy=={LMDEPLOY}')" | \
 		$(BIN)/uv pip compile --quiet - --python-version 3.11 --python-platform x86_64-manylinux_2_28 --no-annotate \
 		--no-header --no-emit-index-url --upgrade --output-file constraints-lmdeploy.txt
 

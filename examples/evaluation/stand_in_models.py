@@ -27,8 +27,7 @@ from fastapi import FastAPI
 
 from flows.web.page_server import PageServer, address_of, listening
 from pipeline.captions.rules import ADVERBS
-from prompts.judge_replies import CRITERIA, format_scores
-from prompts.story_replies import StoryPanel, format_panel
+from prompts.evaluation_replies import CRITERIA, StoryPanel, format_panel, format_scores
 from training.evaluation.judge_pictures import FIELD, FRAMES
 
 MODEL = "stand-in"

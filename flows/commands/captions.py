@@ -73,15 +73,17 @@ def caption_server(
 
         animegamer build ponyo.mkv --cast cast/ --out data/ --captioner server --config captions.toml
     """
-    from pipeline.captions.lmdeploy_server import (
+    from pipeline.captions.caption_server import (
         SERVED,
+        Limits,
         Listening,
         card_of,
+        check_port,
         gpu_memory,
+        keep_serving,
         lmdeploy_program,
         resolved_revision,
     )
-    from pipeline.captions.server_process import Limits, check_port, keep_serving
 
     model = SERVED[card or card_of(gpu_memory())]
     model = replace(model, revision=revision or model.revision)

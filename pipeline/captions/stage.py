@@ -1,7 +1,7 @@
 """Captions stage: a structured caption of every clip that screening keeps, by rules or by a model server.
 
 Any server with OpenAI's chat protocol works; the defaults suit InternVL2-26B as `animegamer caption-server` serves it
-(`lmdeploy_server.py`).
+(`caption_server.py`).
 
 `WriteCaptions` run as a stage asks all open questions and collects the replies. For long films a scheduler first
 processes `pending` in batches, each a small task that can be retried alone; the stage then finds all replies cached,

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 
-from pipeline.captions.lmdeploy_server import SERVED
+from pipeline.captions.caption_server import SERVED
 from pipeline.core.config import CaptionSettings, MotionSettings, SelectionSettings
 from pipeline.core.records import FieldStretch
 from pipeline.core.store import DatasetRecord

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import httpx
 import pytest
 
-from pipeline.captions.lmdeploy_server import SERVED
+from pipeline.captions.caption_server import SERVED
 from pipeline.captions.reply_cache import load_replies
 from pipeline.core.records import Caption
 from pipeline.core.store import Dataset

@@ -23,7 +23,7 @@ from pipeline.captions.endpoint import Endpoint, Message, user
 from pipeline.core.atomic import write_json
 from pipeline.core.errors import UserError
 from pipeline.core.progress import Progress
-from prompts.judge_replies import CRITERIA, Scores, example, judge_pattern, parse_scores
+from prompts.evaluation_replies import CRITERIA, Scores, example, judge_pattern, parse_scores
 from prompts.template import load_prompt
 from training.evaluation.folder import EvaluationFolder
 from training.evaluation.inquiries import Inquiry, ask_all, model_ingredients

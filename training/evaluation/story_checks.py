@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from prompts.story_replies import StoryPanel
+from prompts.evaluation_replies import StoryPanel
 from prompts.tags import TagError
 from training.evaluation.benchmark import BenchmarkGame, Panel
 

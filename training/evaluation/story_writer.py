@@ -18,7 +18,7 @@ from pipeline.captions.endpoint import Endpoint, user
 from pipeline.core.atomic import held, replacing
 from pipeline.core.errors import UserError, disk_errors
 from pipeline.core.progress import Progress
-from prompts.story_replies import EXAMPLE_PANEL, StoryPanel, format_panel, parse_story, story_pattern
+from prompts.evaluation_replies import EXAMPLE_PANEL, StoryPanel, format_panel, parse_story, story_pattern
 from prompts.template import load_prompt
 from training.evaluation.benchmark import BenchmarkGame, Panel, games_of, write_benchmark
 from training.evaluation.inquiries import Answers, Inquiry, ask_all, model_ingredients

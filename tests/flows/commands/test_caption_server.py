@@ -12,7 +12,7 @@ import httpx
 import psutil
 import pytest
 
-from pipeline.captions.lmdeploy_server import SERVED
+from pipeline.captions.caption_server import SERVED
 from pipeline.core.config import CaptionSettings, Config, load_config
 from tests.support.builds.real_builds import wait_until_gone
 from tests.support.servers.prefect_server import free_port, until

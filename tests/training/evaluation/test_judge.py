@@ -33,7 +33,7 @@ from pipeline.core.errors import UserError
 from pipeline.core.progress import silent
 from pipeline.core.records import RecordError
 from pipeline.video.clip_files import write_clip
-from prompts.judge_replies import CRITERIA, example, format_scores, judge_pattern, parse_scores
+from prompts.evaluation_replies import CRITERIA, example, format_scores, judge_pattern, parse_scores
 from prompts.tags import TagError
 from tests.support.media.painted_clips import make_cast, paint_number
 from tests.support.servers.caption_server import Answer, CaptionServer, Request

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from flows.cli import app
 from pipeline.core.atomic import held
-from prompts.story_replies import StoryPanel, format_panel, parse_story, story_pattern
+from prompts.evaluation_replies import StoryPanel, format_panel, parse_story, story_pattern
 from prompts.tags import TagError
 from tests.support.media.painted_clips import make_cast
 from tests.support.servers.caption_server import Answer, CaptionServer, Request
