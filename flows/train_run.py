@@ -173,6 +173,6 @@ def run_parts(part: TrainPart, request: TrainRequest) -> str:
                 raise StoppedError(processes.stopped_by)
             if code:
                 raise UserError(
-                    f"{each}: ended with exit code {code}; the same command goes on from its last saved state, if any"
+                    f"{each} ended with exit code {code}; the same command continues from its last saved state, if any"
                 )
     return printed.splitlines()[-1]

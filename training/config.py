@@ -57,7 +57,7 @@ class LoopSettings(Settings):
     save_every: int = Field(500, ge=1, description="steps between saved states")
     keep: int = Field(2, ge=1, description="saved states kept on disk")
     snapshot_every: int = Field(
-        0, ge=0, description="steps between checkpoints to play, beside the states and never removed; 0: none"
+        0, ge=0, description="steps between checkpoints to play, which are never removed; 0 writes none"
     )
     validate_every: int = Field(1000, ge=1, description="steps between validations on held-out clips")
     loader_workers: int = Field(0, ge=0, description="processes that read examples; 0: the training process itself")
@@ -110,11 +110,11 @@ class ValidationSettings(Settings):
 
 
 class MixtureSettings(Settings):
-    """Settings of several data sets trained on together."""
+    """Settings of several datasets trained on together."""
 
     names: Names = Field(
         "joined",
-        description="a name in several casts is one character; `apart`: several, each with its data set's name before",
+        description="a name in several casts is one character; `apart`: several, each with its dataset's name before",
     )
 
 
@@ -169,7 +169,9 @@ class AdaptPhaseSettings(Settings):
     later_keys = frozenset({"predictions"})
 
     loop: LoopSettings
-    predictions: Predictions = Field("own", description="`own`: after the recorded past; `rollout`: after its own")
+    predictions: Predictions = Field(
+        "own", description="`own` predicts after the recorded past, `rollout` after its own predictions"
+    )
     dropout: float = Share
     precision: Precision = Autocast
     gradient_checkpointing: bool = Field(False, description="forward again in the backward pass: slower, less memory")

@@ -1,4 +1,4 @@
-"""Fork: a run that goes on from a saved state of another run, with other settings, in a folder of its own.
+"""Fork: a run that continues another run from a saved state, with other settings, in a separate folder.
 
 RUN/fork.json                   the state, and the recipe that it was trained by
 RUN/start/                      the starting checkpoint of the forked phase

@@ -174,7 +174,7 @@ class MovingAverage:
         return {str(number): mean for number, mean in enumerate(self.means)}
 
     def load(self, state: Mapping[str, Tensor] | None, steps: int) -> None:
-        """Go on from averages over a number of steps; None: as if the parameters had always had their values."""
+        """Continue from averages over a number of steps, or without any, as if the parameters had never changed."""
         if state is None:
             self._follow(0.0)
         else:

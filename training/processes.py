@@ -65,7 +65,7 @@ def new_accelerator(precision: Precision = "no", **options: Any) -> Accelerator:
     """Return an accelerator for one phase, in the place of the one before; the process group stays.
 
     Args:
-        precision: precision of autocast; `auto`: bf16, or float32 if the device has no instructions for it.
+        precision: precision of autocast; `auto` is bf16 if the device has instructions for it, otherwise float32.
         options: further arguments of `Accelerator`.
 
     Raises:

@@ -24,7 +24,7 @@ from models.untrained import new_checkpoint
 from pipeline.core.atomic import held, write_json
 from pipeline.core.errors import UserError
 from training.config import Recipe
-from training.data.checks import by_rules_alone, check_batch, check_data_set
+from training.data.checks import by_rules_alone, check_batch, check_dataset
 from training.data.definitions import FROZEN, TRAINED, Name, bytes_per_clip, open_cache
 from training.data.encoding import Encoder
 from training.data.feature_cache import share_out, space_needed
@@ -164,12 +164,12 @@ class TrainingRun:
         train: SplitData,
         val: SplitData | None,
     ) -> Phase:
-        """Return phase b; the histogram of window lengths is shown for each data set, and tracked as step 0."""
+        """Return phase b; the histogram of window lengths is shown for each dataset, and tracked as step 0."""
         counts: Counter[int] = Counter()
         for source, part in self.run_folder.mixture.with_turns(train.catalog):
             windows = Windows(part.turns, recipe.game.windows)
-            data_set = f"{source.name}, weight {part.weight}: " if train.catalog.mixed else ""
-            self.run_folder.say(f"game: {data_set}{windows}")
+            dataset = f"{source.name}, weight {part.weight}: " if train.catalog.mixed else ""
+            self.run_folder.say(f"game: {dataset}{windows}")
             counts.update({at: number * part.weight for at, number in enumerate(windows.lengths, start=1)})
         accelerator.log({f"windows/{at}_turns": count / counts.total() for at, count in counts.items()}, step=0)
         return game_phase(recipe, checkpoint, config, train, val)
@@ -180,7 +180,7 @@ class TrainingRun:
             return
         train = self.run_folder.catalogs()["train"]
         for source, part in self.run_folder.mixture.with_turns(train):
-            check_data_set(part.turns, self.recipe, source.address)
+            check_dataset(part.turns, self.recipe, source.address)
             if poor := by_rules_alone(part.turns):
                 captions = sum(bool(turn.instruction) for turn in part.turns)
                 self.run_folder.say(f"{poor} of {captions} captions of {source.address} are by rules alone")

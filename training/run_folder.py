@@ -24,7 +24,6 @@ from models.engine_options import PartProgress, unwatched
 from models.untrained import Say
 from pipeline.core.atomic import held
 from pipeline.core.errors import UserError
-from pipeline.core.records import Record
 from pipeline.publish.samples import Split
 from training.config import LoopSettings, Names, Precision
 from training.data.mixture import Mixture
@@ -37,27 +36,19 @@ from training.recipes import PHASES, without_steps
 from training.trainer import SNAPSHOTS, StepWatcher, Trainer
 
 
-class MadeFrom(Record):
-    """Ingredients of a phase's result, stored in `made_from.json`. Some phases add `order` and `encoder`."""
-
-    data: str
-    start: str
-    recipe: dict[str, Any]
-
-
 @dataclass(frozen=True)
 class RunFolder:
     """Folder, data and callbacks of a run.
 
     Attributes:
         folder: folder of the run.
-        source: folder or address of a data set; or several, each with an optional weight, such as `films/ponyo=2`.
+        source: folder or address of a dataset; or several, each with an optional weight, such as `films/ponyo=2`.
         trackers: names of accelerate's trackers.
         say: callback for log lines.
         watch: callback after every training step.
         watch_features: callback for the progress of encoding.
         shared_features: folder of features for several runs; by default each run has its own.
-        names: treatment of a name in the casts of several data sets.
+        names: treatment of a name in the casts of several datasets.
     """
 
     folder: Path
@@ -71,7 +62,7 @@ class RunFolder:
 
     @cached_property
     def mixture(self) -> Mixture:
-        """Its data sets."""
+        """Its datasets."""
         return Mixture.of(self.source, self.names)
 
     @property
@@ -98,7 +89,7 @@ class RunFolder:
         """Return the catalogs of the splits that exist; `val` is optional.
 
         Raises:
-            UserError: the data set cannot be used, or has no `train` split.
+            UserError: the dataset cannot be used, or has no `train` split.
         """
         cached = self.folder / "catalogs"
         cached.mkdir(parents=True, exist_ok=True)
@@ -188,11 +179,9 @@ class RunFolder:
         weights = [source.weight for source in self.mixture.sources]
         if len(set(weights)) > 1:
             data += f" weights {weights}"
-        made_from = MadeFrom(data=data, start=defined["start"], recipe=defined["recipe"]).model_dump()
-        if "encoder" in defined:
-            made_from["encoder"] = defined["encoder"]
+        made_from: dict[str, Any] = {"data": data, **defined}
         parts = catalogs["train"].parts
-        if len(parts) > 1:  # examples follow the order of the data sets; their folders may be renamed
+        if len(parts) > 1:  # examples follow the order of the datasets; their folders may be renamed
             made_from["order"] = " ".join(part.turns[0].sample.film_id for part in parts)
         done, result = self.steps_done(name), folder / "result"
         if done is None and result.exists():

@@ -1,4 +1,4 @@
-"""Snapshot: a checkpoint to play, made from a saved state of a phase under way; averaged weights if there are any.
+"""Snapshot: a checkpoint to play, from a saved state of a phase in progress; with averaged weights if there are any.
 
 PHASE/snapshots/step-00020000/      with all that the phase's result will have, after so many steps
 

@@ -1,8 +1,8 @@
 """Training loop of all phases, on accelerate: CPU, one GPU, many GPUs, FSDP2.
 
 A phase supplies network and examples; the loop knows nothing of shots or games. A killed run resumes from the newest
-saved state, bit-exact on a CPU: the order of the examples, their noise and the dropout are functions of seed and step,
-and no random state is carried from one step to the next. For the same reason N processes with the same global batch
+saved state, bit-exact on a CPU. The order of the examples, their noise and the dropout are functions of seed and step,
+so no random state is carried from one step to the next. For the same reason, N processes with the same global batch
 train like one.
 
 One step is AdamW on the clipped gradient. Over the global batch of B examples with losses l_b and parameters theta:
@@ -159,8 +159,8 @@ class Trainer:
         """Run one optimizer step on this process's share of the batch.
 
         Returns:
-            The terms of the global batch; `stops`, the share of processes that were asked to stop; and `units`,
-            the size of a process's examples.
+            The terms of the global batch, `stops` (the share of processes that were asked to stop), and `units` (the
+            size of a process's examples).
         """
         loop, accelerator, learner = self.loop, self.accelerator, self.learner
         # 1. Seed the dropout inside the networks by the step, so that a resumed run draws the same.

@@ -1,7 +1,7 @@
 """Learning benchmark: claims that training works, measured with tiny networks on a CPU in minutes.
 
 `make bench-learning` runs all, `--only motion` one claim. Painted figures move over painted grounds
-(`examples/world/shapes.py`); the clips form an ordinary data set (`examples/world/learning_films.py`) and all
+(`examples/world/shapes.py`); the clips form an ordinary dataset (`examples/world/learning_films.py`) and all
 training is by `TrainingRun`. Each measurement is compared with the aim of its claim. This shows that every part can
 memorise training clips; it does not show how good the method is on films.
 
@@ -12,7 +12,7 @@ memorise training clips; it does not show how good the method is on films.
     history       without the past, the loss on turns that depend on it is higher
     free-text     trained on several phrasings, the game model understands sentences that it has never seen
     adaptation    the shot decoder adapts to predicted shot tokens
-    casts         characters of the same names in two data sets keep their own faces and states
+    casts         characters of the same names in two datasets keep their own faces and states
     drift         a game of twenty turns keeps its figure, which only the past carries
     predictions   the default of `adapt.predictions` is no worse than its other modes, on what play produces
 """

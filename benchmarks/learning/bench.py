@@ -77,7 +77,7 @@ class Bench:
 
     @cached_property
     def eight(self) -> Path:
-        """Data set of eight clips."""
+        """Dataset of eight clips."""
         return write_films(self.out / "data" / "eight", [FIRST])
 
     @cached_property

@@ -1,7 +1,7 @@
 """Claims about the game model: turns learned by heart, use of the past, free text, two casts.
 
-The two casts are data sets that show the same deeds in the same places, by figures of the same names but with other
-faces, and every deed changes the state of one cast the other way. Only the name of the data set before the names tells
+The two casts are datasets that show the same deeds in the same places, by figures of the same names but with other
+faces, and every deed changes the state of one cast the other way. Only the name of the dataset before the names tells
 them apart. The game model gets an instruction without any past, and its shot tokens are compared with the shot tokens
 of both casts' clips. For comparison, a game model is trained on the same clips with joined names. The shot encoder is
 untrained: its tokens are a random projection, which keeps what a first frame shows.

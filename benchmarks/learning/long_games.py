@@ -77,12 +77,12 @@ _NOT_ADAPTED = "not adapted"
 
 
 def learned_data(out: Path) -> Path:
-    """Return the data set of the stories to learn."""
+    """Return the dataset of the stories to learn."""
     return write_films(out / "data" / "learned", LEARNED)
 
 
 def played_data(out: Path) -> Path:
-    """Return the data set of the stories to play, which are never trained on."""
+    """Return the dataset of the stories to play, which are never trained on."""
     return write_films(out / "data" / "played", PLAYED)
 
 

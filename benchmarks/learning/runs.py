@@ -116,7 +116,7 @@ def learn(
     Args:
         part: part of training.
         folder: folder of the run.
-        data: data set folder, or several.
+        data: dataset folder, or several.
         start: initial checkpoint.
         recipe: recipe from `recipe_of`.
         features: folder of features for several runs on the same data; by default the run has its own.
@@ -144,7 +144,7 @@ def encoded(
     *,
     rollout: bool = False,
 ) -> SplitData:
-    """Return a data set that is not trained on, with features by the networks of a checkpoint."""
+    """Return a dataset that is not trained on, with features by the networks of a checkpoint."""
     catalog = Catalog.read(open_shards(data, "train"))
     cache = open_cache(folder, catalog, checkpoint, recipe, names, rollout=rollout)
     encoder = Encoder(checkpoint, recipe, rollout=rollout)

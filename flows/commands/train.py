@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 RecipeOption = Annotated[
     RecipeName | None,
     typer.Option(
-        help="`tiny` for a CPU (default); `full` is the paper's, for GPUs of 80 GB; `card24` the same for 24 GB."
+        help="Recipe: `tiny` (default, for a CPU), `full` (the paper's, for 80 GB), `card24` (for 24 GB), ..."
     ),
 ]
 STOPPED = """\
 stopped at once: steps after the newest saved state are lost; the same command goes on from that state, or from the \
 start without one"""
-Ablated = Annotated[Ablation | None, typer.Option(help="Recipe with one change, as in the paper's tables.")]
+Ablated = Annotated[Ablation | None, typer.Option(help="Make one change to the recipe, as in the paper's tables.")]
 
 
 def train(
@@ -38,53 +38,54 @@ def train(
     data: Annotated[
         list[str],
         typer.Option(
-            help="Data set of `animegamer build`: its folder, or an address (https, s3). Repeatable; DATA=2: its clips "
-            "come twice an epoch."
+            help="Dataset of `animegamer build`: its folder, or an address (https, s3). May be repeated. DATA=2 shows "
+            "the clips of DATA twice per epoch."
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the run: created, or resumed.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Write the run to this folder, or resume the run in it.")],
     start: Annotated[
         Path | None,
         typer.Option(
             "--from",
-            help="Checkpoint to start from if RUN has no earlier phase; by default a new one.",
+            help="Start from this checkpoint if the run has no earlier phase. [default: a new one]",
         ),
     ] = None,
     fork_from: Annotated[
         Path | None,
         typer.Option(
-            help="Saved state of another run to go on from in a new folder: RUN/PHASE/states/step-N, or RUN/PHASE for "
-            "its newest one. The recipe is that run's, with the changes of --config."
+            help="Continue another run from a saved state, in a new folder: RUN/PHASE/states/step-N, or RUN/PHASE for "
+            "the newest. The recipe is that run's, with the changes of --config."
         ),
     ] = None,
     recipe: RecipeOption = None,
     ablation: Ablated = None,
     config: Annotated[
-        Path | None, typer.Option(help="TOML with the keys to change; `animegamer recipe` prints all of them.")
+        Path | None,
+        typer.Option(help="Change keys of the recipe by this TOML file; `animegamer recipe` prints all keys."),
     ] = None,
     features: Annotated[
         Path | None,
-        typer.Option(help="Folder of encoded clips that several runs share, by content; by default inside the run."),
+        typer.Option(help="Share encoded clips between runs in this folder, by content. [default: inside the run]"),
     ] = None,
     tracker: Annotated[
-        list[str], typer.Option(help="Tracker of the figures: tensorboard, or another one of accelerate. Repeatable.")
+        list[str], typer.Option(help="Send the figures to this tracker of accelerate. May be repeated.")
     ] = ["tensorboard"],  # noqa: B006  # copied by typer
     accelerate: Annotated[
         Path | None,
-        typer.Option(help="File of `accelerate config` or of training/launch/: train on its GPUs and machines."),
+        typer.Option(help="Train on the GPUs and machines of this file, from `accelerate config` or training/launch/."),
     ] = None,
     machine_rank: Annotated[
-        int | None, typer.Option(min=0, help="With --accelerate on several machines: number of this one, from 0.")
+        int | None, typer.Option(min=0, help="Number of this machine, from 0, with --accelerate on several machines.")
     ] = None,
     main_address: Annotated[
         str | None,
         typer.Option(
             metavar="HOST[:PORT]",
-            help="With --accelerate on several machines: address of machine 0, and the first of its seven free ports.",
+            help="Address of machine 0, with --accelerate on several machines; the first of seven free ports.",
         ),
     ] = None,
 ) -> None:
-    """Train the model on the shards of a data set.
+    """Train the model on the shards of a dataset.
 
     `shot` trains shot encoder and shot decoder (phase a), `game` the game model on their shot tokens (b), `adapt` the
     shot decoder on the game model's predictions (c). `all` runs these three in turn. `features` encodes the clips with
@@ -198,7 +199,7 @@ def _train_part(part: TrainPart, request: TrainRequest, recipe_read: TrainRecipe
 
 
 def _forked_recipe(request: TrainRequest) -> TrainRecipe:
-    """Return the recipe of a fork, that of the run it goes on from; the first call makes its folder."""
+    """Return the recipe of a fork, from the run that it continues. The first call makes its folder."""
     from training.forks import Fork
     from training.processes import in_main_process
 

@@ -41,7 +41,7 @@ from training.baselines.encoding import text_states
 from training.baselines.folder import BaselineFolder, Device, save_trained
 from training.baselines.pipelines import sizes_of
 from training.data.feature_cache import FeatureCache
-from training.data.mixture import by_data_set
+from training.data.mixture import by_dataset
 from training.data.order import Examples, Position, generator, part_seed, spread, stratified
 from training.data.turns import RecordedTurn, has_padded
 from training.phase import ALONE, Share
@@ -192,7 +192,7 @@ def gc_phase(
     empty_text_ND = text_states(baseline.encoders("video", device), [""], tokens)[0].float().cpu()
     network = TextToVideo(trained_transformer(baseline, frozen, gradient_checkpointing))
     absent = {"prompts": empty_text_ND}
-    examples = by_data_set(
+    examples = by_dataset(
         train.catalog,
         lambda turns, number: ShotExamples(
             instructed(turns), train, absent, dropout=dropout, seed=part_seed(seed, number)
@@ -343,7 +343,7 @@ def gfc_phase(
     assert picture is not None
     scaling = {"shift": sizes["shift_factor"], "scale": sizes["scaling_factor"]}
     network = TextToPicture(trained_transformer(baseline, frozen, gradient_checkpointing), picture.guidance)
-    examples = by_data_set(
+    examples = by_dataset(
         train.catalog,
         lambda turns, number: PictureExamples(instructed(turns), train, **scaling, seed=part_seed(seed, number)),
     )

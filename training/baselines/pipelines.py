@@ -153,7 +153,7 @@ def add_adapters(transformer: nn.Module, rank: int, *, adaln: bool) -> None:
 def save_adapters(
     folder: Path, transformer: nn.Module, state: Mapping[str, Tensor] | None = None, *, adaln: bool
 ) -> None:
-    """Write the adapters in the format of `load_lora_weights` of diffusers' pipelines, and the adaLN beside them.
+    """Write adapters as diffusers' `load_lora_weights` reads them, and the adaLN as a second file.
 
     `state` replaces the transformer's state if it was averaged, or gathered from several devices.
     """

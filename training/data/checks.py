@@ -16,13 +16,13 @@ _MOST_REPEATED = 20
 """Largest factor by which windows of one length may be repeated more often than windows of one turn."""
 
 
-def check_data_set(turns: Sequence[RecordedTurn], recipe: Recipe, source: str) -> None:
-    """Check that the training clips of a data set go with a recipe.
+def check_dataset(turns: Sequence[RecordedTurn], recipe: Recipe, source: str) -> None:
+    """Check that the training clips of a dataset go with a recipe.
 
     Args:
         turns: the clips.
         recipe: settings of the run.
-        source: the data set, for messages.
+        source: the dataset, for messages.
 
     Raises:
         UserError: they do not; the message names the remedy.
@@ -39,7 +39,7 @@ def check_captions(turns: Sequence[RecordedTurn], source: str, part: str = "") -
 
     Args:
         turns: the clips.
-        source: folder or address of their data set.
+        source: folder or address of their dataset.
         part: the part of it that they are, if not all of it.
 
     Raises:
@@ -126,6 +126,6 @@ def check_windows(turns: Sequence[RecordedTurn], settings: WindowSettings, sourc
         neighbours = f"{found} of {len(windows)} turns have {len(enough)} past turns in a row"
         raise UserError(
             f"{source} has too few neighbours for windows: {neighbours}. Set game.windows.most_turns = "
-            f"{max(1, len(enough))}, raise game.windows.most_gap (now {settings.most_gap}), or build a data set that "
+            f"{max(1, len(enough))}, raise game.windows.most_gap (now {settings.most_gap}), or build a dataset that "
             "keeps more clips"
         )

@@ -1,16 +1,16 @@
-"""Mixture of data sets: several trained on together, with one set of motion levels, and casts joined or kept apart.
+"""Mixture of datasets: several trained on together, with one set of motion levels, and casts joined or kept apart.
 
     mixture = Mixture.of(["films/ponyo", "s3://bucket/arrietty=2"])     the clips of the second come twice an epoch
-    mixture.catalogs(cached)["train"].parts                             its turns by data set
+    mixture.catalogs(cached)["train"].parts                             its turns by dataset
 
-One data set is read as it is. Of several, the turns are changed as they are read, the shards are not:
+One dataset is read as it is. Of several, the turns are changed as they are read, the shards are not:
 
-- motion levels are binned again from the motion scopes, by one set of edges: the data sets' own if they agree,
+- motion levels are binned again from the motion scopes, by one set of edges: the datasets' own if they agree,
   otherwise quantiles of all training clips. Scopes of different optical-flow models cannot be compared;
-- a character of the same name in two data sets is one character, or two characters whose names begin with the name of
-  their data set: "ponyo Lisa" and "arrietty Lisa".
+- a character of the same name in two datasets is one character, or two characters whose names begin with the name of
+  their dataset: "ponyo Lisa" and "arrietty Lisa".
 
-Each data set keeps its own split into `train` and `val`.
+Each dataset keeps its own split into `train` and `val`.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from training.data.turns import Catalog, Part, RecordedTurn
 
 @dataclass(frozen=True)
 class Mixture:
-    """One or more data sets; nothing is read before it is asked for.
+    """One or more datasets; nothing is read before it is asked for.
 
     Attributes:
-        sources: the data sets.
+        sources: the datasets.
         names: treatment of a name that is in several casts.
     """
 
@@ -53,7 +53,7 @@ class Mixture:
         """Return the mixture of one or several addresses, each with an optional weight; weights are ratios.
 
         Raises:
-            UserError: a weight is 0, or two data sets have one name.
+            UserError: a weight is 0, or two datasets have one name.
         """
         texts = [str(data)] if isinstance(data, str | Path) else list(data)
         return cls(sources_of(texts), names)
@@ -64,15 +64,15 @@ class Mixture:
 
     @property
     def splits(self) -> list[Split]:
-        """Splits with shards in any data set, and `train` in any case."""
+        """Splits with shards in any dataset, and `train` in any case."""
         existing = {shard.split for index in self._indexes for shard in index.shards}
         return [split for split in SPLITS if split == "train" or split in existing]
 
     def shards(self, split: Split) -> list[ShardFile]:
-        """Return the shards of a split, by data set.
+        """Return the shards of a split, by dataset.
 
         Raises:
-            UserError: a data set cannot be used, or has no `train` split, or has a film or an optical-flow model that
+            UserError: a dataset cannot be used, or has no `train` split, or has a film or an optical-flow model that
                 does not go with the others.
         """
         self._check()
@@ -82,12 +82,12 @@ class Mixture:
         """Return the catalogs of the splits.
 
         Args:
-            cached: folder of the cached catalogs of the data sets.
+            cached: folder of the cached catalogs of the datasets.
 
         Raises:
             UserError: as in `shards`, or the scopes are too few for five levels.
         """
-        # 1. Read each data set by itself, since each has its own splits and its own cache.
+        # 1. Read each dataset by itself, since each has its own splits and its own cache.
         self._check()
         read = {
             split: {source: self._read(source, split, cached) for source in self._with(split)} for split in self.splits
@@ -99,17 +99,17 @@ class Mixture:
         return {split: _joined(catalogs, edges, renamed) for split, catalogs in read.items()}
 
     def level_values(self, train: Catalog) -> tuple[float, ...] | None:
-        """Return the motion scope of each level: the data set's own, or the medians of the training clips."""
+        """Return the motion scope of each level: the dataset's own, or the medians of the training clips."""
         if len(self.sources) == 1:
             return self._indexes[0].level_values
         return level_values(map(_scope_of, train.turns), train.turns[0].sample.motion.edges)
 
     def with_turns(self, train: Catalog) -> Iterator[tuple[Source, Part]]:
-        """Yield each data set with its training turns, so that every data set is checked."""
+        """Yield each dataset with its training turns, so that every dataset is checked."""
         yield from zip(self.sources, train.parts, strict=True)
 
     def _with(self, split: Split) -> list[Source]:
-        """Return the data sets that have a split; each must have `train`."""
+        """Return the datasets that have a split; each must have `train`."""
         pairs = zip(self.sources, self._indexes, strict=True)
         return [one for one, index in pairs if split == "train" or any(shard.split == split for shard in index.shards)]
 
@@ -118,7 +118,7 @@ class Mixture:
         return Catalog.read(open_shards(source.address, split), cached / name if cached else None)
 
     def _check(self) -> None:
-        """Raise a UserError for data sets that cannot be mixed, from their indexes alone."""
+        """Raise a UserError for datasets that cannot be mixed, from their indexes alone."""
         models = {index.flow_model: one.name for one, index in zip(self.sources, self._indexes, strict=True)}
         if len(models) > 1:
             found = " and ".join(f"{model} in {name}" for model, name in models.items())
@@ -137,13 +137,13 @@ class Mixture:
                     )
 
     def _edges(self, train: Iterable[Catalog]) -> Edges:
-        """Return one set of edges for all data sets."""
+        """Return one set of edges for all datasets."""
         turns = [turn for catalog in train for turn in catalog.turns]
         known = {turn.sample.motion.edges for turn in turns}
         return known.pop() if len(known) == 1 else fit_edges(map(_scope_of, turns), "quantiles")
 
     def _renamed(self, splits: Iterable[Mapping[Source, Catalog]]) -> dict[str, dict[str, str]]:
-        """Return the new name of each character that is in several casts, by data set and name."""
+        """Return the new name of each character that is in several casts, by dataset and name."""
         if self.names == "joined":
             return {}
         casts: dict[str, set[str]] = {source.name: set() for source in self.sources}
@@ -154,14 +154,14 @@ class Mixture:
         return {own: {name: f"{own} {name}" for name in sorted(cast) if met[name] > 1} for own, cast in casts.items()}
 
 
-def by_data_set(catalog: Catalog, make: Callable[[Sequence[RecordedTurn], int], Examples]) -> Examples:
-    """Return the examples of one or several data sets, each made from its turns and its number."""
+def by_dataset(catalog: Catalog, make: Callable[[Sequence[RecordedTurn], int], Examples]) -> Examples:
+    """Return the examples of one or several datasets, each made from its turns and its number."""
     made = [make(part.turns, number) for number, part in enumerate(catalog.parts)]
     return made[0] if len(made) == 1 else Mixed(made, [part.weight for part in catalog.parts])
 
 
 def _joined(catalogs: Mapping[Source, Catalog], edges: Edges, renamed: Mapping[str, Mapping[str, str]]) -> Catalog:
-    """Return one catalog of several data sets, with new levels and names."""
+    """Return one catalog of several datasets, with new levels and names."""
     parts = []
     for source, catalog in catalogs.items():
         change = _changing(edges, renamed.get(source.name, {}))

@@ -91,7 +91,7 @@ def spread(count: int, most: int) -> list[int]:
 
 
 def part_seed(seed: int, number: int) -> int:
-    """Return the seed of a data set of a mixture: clips of the same number in two of them get different noise."""
+    """Return the seed of a dataset of a mixture: clips of the same number in two of them get different noise."""
     if number == 0:
         return seed
     return int.from_bytes(hashlib.sha256(f"{seed} {number}".encode()).digest()[:6], "big")
@@ -108,10 +108,10 @@ class Examples(Protocol):
 
 
 class Mixed:
-    """Examples of several data sets: an epoch has as many epochs of each as its weight."""
+    """Examples of several datasets: an epoch has as many epochs of each as its weight."""
 
     def __init__(self, parts: Sequence[Examples], weights: Sequence[int]) -> None:
-        """Store the examples of each data set, and their weights."""
+        """Store the examples of each dataset, and their weights."""
         self._copies = [
             (part, copy, weight) for part, weight in zip(parts, weights, strict=True) for copy in range(weight)
         ]
@@ -121,7 +121,7 @@ class Mixed:
         return self._ends[-1]
 
     def __getitem__(self, position: Position) -> Any:
-        """Return an example of the data set in whose range the item lies."""
+        """Return an example of the dataset in whose range the item lies."""
         number = bisect_right(self._ends, position.item)
         part, copy, weight = self._copies[number]
         item = position.item - (self._ends[number] - len(part))

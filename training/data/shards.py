@@ -1,7 +1,7 @@
 """Shard reader: published shards located by their index, fetched, verified, and unpacked with webdataset.
 
-`shards/index.json` lists the shards. They are read from a data set folder or any fsspec address (http, s3, gs, hf,
-...). A shard is fetched as a whole and its size and hash are compared with the index before it is unpacked: a damaged
+`shards/index.json` lists the shards. They are read from a dataset folder or any fsspec address (http, s3, gs, hf,
+...). Each shard is fetched as a whole, and compared with the index by size and hash before it is unpacked. So a damaged
 shard yields no sample, and a slow consumer keeps no connection open.
 """
 
@@ -22,14 +22,14 @@ from training.data.sources import fetched, open_index, shards_at
 
 @dataclass(frozen=True)
 class ShardFile:
-    """Shard of a data set: its address, and its entry in the index."""
+    """Shard of a dataset: its address, and its entry in the index."""
 
     address: str
     entry: Shard
 
     @property
     def name(self) -> str:
-        """Path below `shards/`, independent of the data set's location."""
+        """Path below `shards/`, independent of the dataset's location."""
         return self.entry.name
 
 
@@ -64,17 +64,17 @@ def unpack(shard: ShardFile, kinds: Collection[str]) -> Iterator[tuple[str, dict
         _check(shard, path)
         for key, members in _samples(shard, path, kinds):
             if lacking := sorted(set(kinds) - members.keys()):
-                raise UserError(f"{shard.address}: clip {key} lacks its .{lacking[0]}; build the data set again")
+                raise UserError(f"{shard.address}: clip {key} lacks its .{lacking[0]}; build the dataset again")
             count += 1
             yield key, members
     if count != shard.entry.samples:
-        wanted = f"{shard.entry.samples} by the index; build the data set again"
+        wanted = f"{shard.entry.samples} by the index; build the dataset again"
         raise UserError(f"{shard.address} holds {count} samples, {wanted}")
 
 
 def _check(shard: ShardFile, path: Path) -> None:
     size, entry = path.stat().st_size, shard.entry
-    remedy = "copy the shard again, or build the data set again"
+    remedy = "copy the shard again, or build the dataset again"
     if size != entry.bytes:
         raise UserError(
             f"{shard.address} has {size} bytes, {entry.bytes} by the index: it is truncated or replaced; {remedy}"
@@ -97,7 +97,7 @@ def _samples(shard: ShardFile, path: Path, kinds: Collection[str]) -> Iterator[t
                 sample = next(samples, None)
             except (tarfile.TarError, ValueError, OSError) as error:
                 reason = str(error.args[0]).split(" @ ")[0]  # webdataset appends the name of its stream after it
-                remedy = "build the data set again"
+                remedy = "build the dataset again"
                 raise UserError(f"{shard.address} is not a valid shard {last}: {reason}; {remedy}") from error
             if sample is None:
                 return

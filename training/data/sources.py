@@ -1,6 +1,6 @@
-"""Data sets to train on as the user names them: addresses with weights, their files, and the index of their shards.
+"""Datasets to train on as the user names them: addresses with weights, their files, and the index of their shards.
 
-A data set is a folder or any fsspec address (http, s3, gs, hf, ...). Imports no torch, so that a mistyped address is
+A dataset is a folder or any fsspec address (http, s3, gs, hf, ...). Imports no torch, so that a mistyped address is
 refused at once.
 """
 
@@ -30,7 +30,7 @@ _WAITS_SECONDS = (0.5, 2.0, 8.0)
 
 @dataclass(frozen=True)
 class Source:
-    """Data set of a mixture."""
+    """Dataset of a mixture."""
 
     address: str
     """Folder or address."""
@@ -47,7 +47,7 @@ class Source:
         match = _WEIGHT.fullmatch(text)
         source = cls(match["address"], int(match["weight"])) if match else cls(text)
         if source.weight < 1:
-            raise UserError(f"--data {text}: a weight is 1 or more; leave the data set out to train without it")
+            raise UserError(f"--data {text}: a weight is 1 or more; leave the dataset out to train without it")
         return source
 
     @property
@@ -58,30 +58,32 @@ class Source:
 
 
 def sources_of(texts: Sequence[str]) -> tuple[Source, ...]:
-    """Return the data sets of one or several addresses, each with an optional weight; weights are ratios.
+    """Return the datasets of one or several addresses, each with an optional weight; weights are ratios.
 
     Raises:
-        UserError: a weight is 0, or two data sets have one name.
+        UserError: a weight is 0, or two datasets have one name.
     """
     asked = list(map(Source.of, texts))
     common = gcd(*(source.weight for source in asked))  # so that equal mixtures are equal
     sources = tuple(replace(source, weight=source.weight // common) for source in asked)
     for name, times in Counter(source.name for source in sources).items():
         if times > 1:
-            raise UserError(f"--data: {times} data sets are named {name}: rename a folder, or name each once")
+            raise UserError(
+                f"--data has {times} datasets of the name {name}; rename a folder, or give each dataset once"
+            )
     return sources
 
 
 def shards_at(source: str | Path) -> str:
-    """Return the address of the shards of a data set."""
+    """Return the address of the shards of a dataset."""
     return f"{str(source).rstrip('/')}/shards"
 
 
 def open_index(source: str | Path) -> Index:
-    """Read the index of a data set: its shards, motion levels and their values, counts.
+    """Read the index of a dataset: its shards, motion levels and their values, counts.
 
     Args:
-        source: folder or address of a data set, such as `https://host/set` or `s3://bucket/set`.
+        source: folder or address of a dataset, such as `https://host/set` or `s3://bucket/set`.
 
     Raises:
         UserError: the index is missing or damaged.
@@ -94,19 +96,19 @@ def open_index(source: str | Path) -> Index:
             if any(fault["loc"] == ("schema",) and isinstance(fault["input"], int) for fault in error.errors()):
                 remedy = f"this version reads schema {SCHEMA_VERSION}: train with the version that built it"
                 raise UserError(f"{address} is of another schema; {remedy}, or build it again with this one") from error
-            raise UserError(f"{address} is damaged, {faults_of(error)}; build the data set again") from error
+            raise UserError(f"{address} is damaged, {faults_of(error)}; build the dataset again") from error
 
 
 @contextmanager
 def fetched(address: str) -> Iterator[Path]:
-    """Yield the local path of a data set's file; a remote file is downloaded and removed afterwards.
+    """Yield the local path of a dataset's file; a remote file is downloaded and removed afterwards.
 
     Raises:
         UserError: the file does not exist, or cannot be fetched after several attempts.
     """
     if "://" not in address:
         if not (path := Path(address)).is_file():
-            raise UserError(f"{address}: no such file; name a data set folder that `animegamer build` has finished")
+            raise UserError(f"{address}: no such file; name a dataset folder that `animegamer build` has finished")
         yield path
         return
     with tempfile.TemporaryDirectory(prefix="animegamer-") as folder:
@@ -122,7 +124,7 @@ def _fetch(address: str, path: Path) -> None:
             remote.fetch_file(path)
             return
         except NotThereError as error:
-            raise UserError(f"{address}: no such file; name the address of a whole data set") from error
+            raise UserError(f"{address}: no such file; name the address of a whole dataset") from error
         except RemoteError:
             if wait is None:
                 raise

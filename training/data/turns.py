@@ -1,4 +1,4 @@
-"""Turns of a data set: metadata and frames of each clip, and the catalog of all turns.
+"""Turns of a dataset: metadata and frames of each clip, and the catalog of all turns.
 
 Frames are decoded with decord from the bytes in the shard. Values that were not measured stay unknown and are masked in
 the loss; the turn is used for its other values.
@@ -102,7 +102,7 @@ class PackedTurn:
         frames_THWC = torch.from_numpy(self._decoded())
         found, rows, columns = frames_THWC.shape[:3]
         if found != promised:
-            raise UserError(f"{self._name} has {found} frames, {promised} by its JSON; build the data set again")
+            raise UserError(f"{self._name} has {found} frames, {promised} by its JSON; build the dataset again")
         if abs(columns * height / (rows * width) - 1) > _MOST_DISTORTION:
             remedy = "set `clips.width` and `clips.height` and build again, or give the model another size"
             raise UserError(f"{self._name} is {columns}x{rows}; {width}x{height} would distort it: {remedy}")
@@ -119,12 +119,12 @@ class PackedTurn:
             reader = VideoReader(BytesIO(self.video), num_threads=1)
             frames_THWC: NDArray[np.uint8] = reader.get_batch(range(len(reader))).asnumpy()
         except (DECORDError, RuntimeError) as error:  # RuntimeError: the file cannot be opened
-            raise UserError(f"{self._name} cannot be decoded ({str(error)[:200]}); build the data set again") from error
+            raise UserError(f"{self._name} cannot be decoded ({str(error)[:200]}); build the dataset again") from error
         return frames_THWC
 
 
 class _CachedCatalog(Record):
-    """Catalog cached on disk, so that a remote data set is not read at every start."""
+    """Catalog cached on disk, so that a remote dataset is not read at every start."""
 
     fingerprint: str
     turns: tuple[RecordedTurn, ...]
@@ -132,7 +132,7 @@ class _CachedCatalog(Record):
 
 @dataclass(frozen=True)
 class Part:
-    """Turns of one data set of a mixture."""
+    """Turns of one dataset of a mixture."""
 
     turns: tuple[RecordedTurn, ...]
     weight: int
@@ -148,13 +148,13 @@ class Catalog:
     turns: tuple[RecordedTurn, ...]
     shards: tuple[ShardFile, ...]
     mixed: tuple[Part, ...] = ()
-    """Turns by data set, of a mixture of several."""
+    """Turns by dataset, of a mixture of several."""
     renamed: str = ""
     """Hash of the characters' changed names; empty if the instructions are the shards'."""
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """Turns by data set."""
+        """Turns by dataset."""
         return self.mixed or (Part(self.turns, 1),)
 
     @classmethod
@@ -176,7 +176,7 @@ class Catalog:
             # 2. Otherwise read the texts of all shards. Windows and the past of a turn rely on the order in time.
             turns = tuple(read_texts(shards))
             _check_order(turns)
-            # 3. Cache them: a remote data set is then not fetched at the next start.
+            # 3. Cache them: a remote dataset is then not fetched at the next start.
             if cached:
                 with replacing(cached) as temporary:
                     temporary.write_text(
@@ -245,13 +245,13 @@ def _turn(shard: ShardFile, key: str, members: Mapping[str, bytes]) -> RecordedT
         text = members["txt"].decode()
     except ValidationError as error:
         raise UserError(
-            f"{where}: its JSON is not a valid sample ({faults_of(error)}); build the data set again"
+            f"{where}: its JSON is not a valid sample ({faults_of(error)}); build the dataset again"
         ) from error
     except UnicodeDecodeError as error:
-        raise UserError(f"{where}: its instruction is not UTF-8 text; build the data set again") from error
+        raise UserError(f"{where}: its instruction is not UTF-8 text; build the dataset again") from error
     claimed = (sample.clip_id, sample.film_id, sample.split)
     if claimed != (key, shard.entry.film_id, shard.entry.split):
-        raise UserError(f"{where}: its JSON belongs to {' '.join(claimed)}; build the data set again")
+        raise UserError(f"{where}: its JSON belongs to {' '.join(claimed)}; build the dataset again")
     return RecordedTurn(sample=sample, instruction=text, shard=shard.name)
 
 
@@ -261,7 +261,7 @@ def _check_order(turns: tuple[RecordedTurn, ...]) -> None:
         film, time = turn.sample.film_id, (turn.sample.index, turn.sample.start_seconds)
         before = latest.get(film, (-1, -1.0))
         if not (time[0] > before[0] and time[1] > before[1]):
-            raise UserError(f"{turn.shard}: clip {turn.clip_id} is not in time order; build the data set again")
+            raise UserError(f"{turn.shard}: clip {turn.clip_id} is not in time order; build the dataset again")
         latest[film] = time
 
 

@@ -5,7 +5,7 @@
 #   sbatch --nodes 2 training/launch/slurm.sh training/launch/2x8-gpus-fsdp2.yaml --data data/ --out run/ \
 #       --recipe full --config training/launch/two-machines.toml
 #
-# The project folder, the data set, the run and ~/.cache/huggingface lie on a disk shared by the nodes. Ten minutes
+# The project folder, the dataset, the run and ~/.cache/huggingface lie on a disk shared by the nodes. Ten minutes
 # before the limit the batch shell gets SIGTERM and passes it on: the phase saves a state after the step under way,
 # and the requeued job resumes from it. A run that fails by itself is not requeued.
 #SBATCH --job-name=animegamer

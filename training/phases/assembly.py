@@ -1,4 +1,4 @@
-"""Factories of the phases: networks of a checkpoint, their trainable parameters, and examples of a data set."""
+"""Factories of the phases: networks of a checkpoint, their trainable parameters, and examples of a dataset."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from models.game_model import make_trainable, mistral_of
 from models.shot_decoder import ShotDecoder, unfreeze_for_adaptation, unfreeze_for_joint, unfreeze_for_warm_up
 from training.config import Recipe
 from training.data.feature_cache import FeatureCache
-from training.data.mixture import by_data_set
+from training.data.mixture import by_dataset
 from training.data.order import part_seed
 from training.data.turns import Catalog, RecordedTurn
 from training.data.windows import History, Windows
@@ -70,7 +70,7 @@ def shot_phase(
     return ShotPhase(
         part,
         ShotNetworks(decoder, encoder, motion_scope=motion_scope),
-        by_data_set(
+        by_dataset(
             train.catalog,
             lambda turns, number: ShotExamples(
                 turns, train.cache, absent, dropout=recipe.shot.dropout, seed=part_seed(loop.seed, number)
@@ -110,7 +110,7 @@ def game_phase(
     return GamePhase(
         "game",
         GameTraining(model, recipe.game.alpha, recipe.game.beta, noisy=history.noise > 0),
-        by_data_set(train.catalog, lambda turns, number: examples(turns, part_seed(seed, number))),
+        by_dataset(train.catalog, lambda turns, number: examples(turns, part_seed(seed, number))),
         examples(train.catalog.turns, seed),
         GameExamples(held_out, (val or train).cache, tokenizer, config),
         recipe.validation,
@@ -134,7 +134,7 @@ def adapt_phase(
     return ShotPhase(
         "adapt",
         ShotNetworks(decoder, None, motion_scope=motion_scope),
-        by_data_set(
+        by_dataset(
             train.catalog,
             lambda turns, number: ShotExamples(
                 _instructed(turns),

@@ -1,4 +1,4 @@
-"""Autoencoder fit: the autoencoder of a small checkpoint, trained on the clips of a data set.
+"""Autoencoder fit: the autoencoder of a small checkpoint, trained on the clips of a dataset.
 
 The published autoencoder is general; a random one reconstructs every picture as grey. This one overfits the given clips
 in two phases of the training loop: crops of single frames, which are cheap and teach appearance, then crops of nine
@@ -234,14 +234,14 @@ def fit_autoencoder(
 
     Args:
         checkpoint: starting checkpoint; it is not changed.
-        source: folder or address of a data set, or several as a mixture.
+        source: folder or address of a dataset, or several as a mixture.
         folder: folder of the run; the new checkpoint is `folder/clips/result`.
         settings: settings of the fit.
         watch: callback after every step.
 
     Raises:
         UserError: the checkpoint's autoencoder is a published one, the processes cannot share a batch or compute in the
-            precision, the folder belongs to another run, or the data set cannot be read or has clips of another shape.
+            precision, the folder belongs to another run, or the dataset cannot be read or has clips of another shape.
     """
     settings, data = settings or FitSettings(), source if isinstance(source, Mixture) else Mixture.of(source)
     _refuse_published(checkpoint)
@@ -274,7 +274,7 @@ def read_frames(source: str | Path | Mixture, split: Split, config: ModelConfig,
     """Return frames [N, T, H, W, C], uint8 RGB, of at most `most` clips of a split, in the model's frame size.
 
     Raises:
-        UserError: the data set cannot be read, or has clips of another shape.
+        UserError: the dataset cannot be read, or has clips of another shape.
     """
     shards = (source if isinstance(source, Mixture) else Mixture.of(source)).shards(split)
     wanted = set(spread(sum(shard.entry.samples for shard in shards), most))

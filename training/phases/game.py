@@ -1,8 +1,8 @@
 """Phase b: training of the game model on windows of turns.
 
-From past turns and an instruction the game model learns motion level and state changes (cross-entropy at their four
-slots) and the shot tokens that the trained shot encoder gives for the recorded clip (squared error, and in an ablation
-cosine distance). The loss of a window is
+From past turns and an instruction, the game model learns motion level and state changes (cross-entropy at their four
+slots). It also learns the shot tokens that the trained shot encoder gives for the recorded clip (squared error, and in
+an ablation cosine distance). The loss of a window is
 
     L     = L_CE + alpha L_MSE + beta L_cos
     L_CE  = sum_k m_k (-log softmax(z_k)[y_k]) / sum_k m_k,    k in {level, social, entertainment, stamina}
@@ -192,7 +192,7 @@ class GamePhase:
     network: GameTraining
     examples: Examples
     shown: GameExamples
-    """All training windows, as examples of one data set."""
+    """All training windows, as examples of one dataset."""
     held_out: GameExamples
     """Windows of the split `val`; may be empty."""
     validation: ValidationSettings
@@ -227,7 +227,8 @@ class GamePhase:
     ) -> dict[str, float]:
         """Return the terms of the loss on held-out windows, the loss without past turns and on free text.
 
-        Besides, the errors of the shot tokens rolled out, and with `train_` those on training clips. No pictures.
+        Also return the errors of the shot tokens rolled out, and with the prefix `train_` the errors on training clips.
+        There are no pictures.
         """
         found = self._train_errors(network, device, share)
         if not len(self.held_out):

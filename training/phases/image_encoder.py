@@ -1,7 +1,7 @@
 """Image encoder fit: the CLIP vision encoder of a small checkpoint, trained on frames against their captions.
 
 The published encoder saw two billion pictures with texts; a random one does not tell a character from a place. This one
-is trained by the loss of CLIP on random frames of a data set's clips and their instruction lines. The text side is a
+is trained by the loss of CLIP on random frames of a dataset's clips and their instruction lines. The text side is a
 bag of words, which the captions of a small world need no more than, and is discarded:
 
     v = normalize(W h),    u = normalize(mean of e_w over the words w of the caption)
@@ -183,14 +183,14 @@ def fit_image_encoder(
 
     Args:
         checkpoint: starting checkpoint; it is not changed.
-        source: folder or address of a data set, or several as a mixture.
+        source: folder or address of a dataset, or several as a mixture.
         folder: folder of the run; the new checkpoint is `folder/result`.
         loop: settings of the training loop.
         watch: callback after every step.
         frozen: train only the two projections, to measure the retrieval by an encoder as it is.
 
     Raises:
-        UserError: the checkpoint's image encoder is a published one, the folder belongs to another run, or the data set
+        UserError: the checkpoint's image encoder is a published one, the folder belongs to another run, or the dataset
             cannot be read.
     """
     data = source if isinstance(source, Mixture) else Mixture.of(source)

@@ -13,7 +13,7 @@ take equal bands of it (`training/data/order.py:stratified`), which makes the gr
     v_t = sqrt(abar_t) eps - sqrt(1 - abar_t) x_0
     L   = E_{x_0, eps, t} mean (v_theta(x_t, t, c, m) - v_t)^2
 
-with x_0 the latents, sampled from the autoencoder's moments; eps ~ N(0, I); abar_t the noise schedule of
+with x_0 the latents, sampled from the autoencoder's moments, eps ~ N(0, I), and abar_t the noise schedule of
 `models/diffusion.py`; v_theta the shot decoder; c the shot tokens; m the motion scope; the mean is over all latent
 numbers. All timesteps have weight 1 in v, which is weight 1 / (1 - abar_t) on the error of the clean latents, since
 

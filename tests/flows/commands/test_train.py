@@ -62,7 +62,7 @@ def test_a_recipe_is_printed_with_the_meaning_of_every_key() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--data", "nowhere"), "nowhere/shards/index.json: no such file; name a data set folder"),
+        (("--data", "nowhere"), "nowhere/shards/index.json: no such file; name a dataset folder"),
         (("--from", "nothing"), "nothing is not a checkpoint: config.json cannot be read"),
         (("--data", "nowhere", "--config", "no.toml"), "no.toml cannot be read"),
         (("--tracker", "paper"), "shot: "),
