@@ -1,6 +1,6 @@
 """Forks and snapshots of a run: exact where nothing is changed, independent of the run, refused where they cannot be.
 
-Called as a user does, on a data set of a dozen clips.
+Called as a user does, on a dataset of a dozen clips.
 """
 
 from __future__ import annotations

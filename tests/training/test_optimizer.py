@@ -147,13 +147,9 @@ def test_the_learning_rate_rises_and_falls_by_a_cosine() -> None:
     assert learning_rate(settings, 60) == pytest.approx(0.5)
     assert learning_rate(settings, 109) < 0.001
     assert learning_rate(loop(schedule="constant"), 19) == 0.05
-
-
-def test_the_learning_rate_ends_at_its_minimum() -> None:
-    settings = loop(steps=110, rate_warm_up=10, learning_rate=2.0, minimum_rate=0.05)
-    assert learning_rate(settings, 10) == 2.0
-    assert learning_rate(settings, 60) == pytest.approx(1.05)  # half-way from 2.0 to 0.1
-    assert learning_rate(settings, 109) == pytest.approx(0.1, rel=0.01)
+    ends = loop(steps=110, rate_warm_up=10, learning_rate=2.0, minimum_rate=0.05)
+    assert learning_rate(ends, 60) == pytest.approx(1.05)  # half-way from 2.0 to 0.1
+    assert learning_rate(ends, 109) == pytest.approx(0.1, rel=0.01)
 
 
 def parameters() -> list[nn.Parameter]:

@@ -19,7 +19,6 @@ from training.recipes import (
     PHASES,
     RECIPES,
     ablation,
-    card24,
     full,
     ingredients_of,
     merged,
@@ -62,13 +61,6 @@ def test_the_recipe_of_one_film_is_full_with_a_tenth_of_the_steps() -> None:
     loop = recipe.shot.joint.model_copy(update={"steps": 80_000, **same})
     assert loop == full().shot.joint
     assert ablation("linear", recipe).shot == recipe.shot
-
-
-def test_all_weights_are_averaged_at_full_size_and_in_main_memory_for_a_small_card() -> None:
-    for recipe, on_cpu in ((full(), False), (card24(), True)):
-        shot, phases = recipe.shot, (recipe.game, recipe.adapt, recipe.gc, recipe.gfc)
-        for loop in (shot.warm_up, shot.joint, *(phase.loop for phase in phases)):
-            assert (loop.ema_decay, loop.ema_on_cpu) == (0.9999, on_cpu)
 
 
 @pytest.mark.parametrize("name", ABLATIONS)

@@ -115,19 +115,18 @@ def precise(precision: str) -> dict[str, dict[str, str]]:
     return {section: {"precision": precision} for section in ("shot", "game", "adapt")}
 
 
-def trained_by_command(whole: Path, out: Path, precision: str, *launcher: str) -> dict[str, Tensor]:
-    """Weights after all phases by `animegamer train`, each in processes of its own, from the start of another run."""
+def trained_by_command(whole: Path, out: Path, precision: str, *words: str) -> dict[str, Tensor]:
+    """Weights after all phases by `animegamer train all`, from the start of another run."""
     config = out.with_suffix(".toml")
     config.write_text(as_toml(Recipe.model_validate(merged(recipe().model_dump(), precise(precision)))))
-    for part in ("shot", "game", "adapt"):
-        command = [sys.executable, *launcher, "-m", "flows.cli", "train", part, "--data", str(small_dataset())]
-        done = subprocess.run(
-            [*command, "--out", str(out), "--config", str(config), "--from", str(whole / "start")],
-            env={**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"},
-            capture_output=True, text=True, timeout=900, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr[-3000:]
-        assert done.stdout.count(str(out)) == (2 if launcher else 1)  # each process names the result
+    command = [sys.executable, "-m", "flows.cli", "train", "all", "--data", str(small_dataset()), "--out", str(out)]
+    done = subprocess.run(
+        [*command, "--config", str(config), "--from", str(whole / "start"), *words],
+        env={**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, timeout=900, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout == f"{out}/adapt/result\n"
     return weights(out)
 
 
@@ -141,8 +140,8 @@ def most_apart(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
 def test_two_processes_by_the_documented_command_train_as_one(
     whole: tuple[Path, list[StepReport]], tmp_path: Path, precision: str
 ) -> None:
-    launcher = ("-m", "accelerate.commands.launch", "--num_processes", "2", "--multi_gpu", "--main_process_port", "0")
-    two = trained_by_command(whole[0], tmp_path / "two", precision, *launcher)
+    launch = Path(__file__).parents[2] / "training" / "launch" / "2-cpus-ddp.yaml"
+    two = trained_by_command(whole[0], tmp_path / "two", precision, "--accelerate", str(launch))
     full = weights(whole[0])
     one = full if precision == "no" else trained_by_command(whole[0], tmp_path / "one", precision)
     assert Checkpoint.open(tmp_path / "two" / "joint" / "snapshots" / "step-00000004").config.size == "tiny"

@@ -44,7 +44,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Noises:
-    """Data set of pure noise."""
+    """Dataset of pure noise."""
 
     count: int = 7
 

@@ -81,26 +81,6 @@ def test_the_halves_of_guidance_do_not_mix() -> None:
     assert not torch.allclose(drawn[0][2:], drawn[1][2:])
 
 
-@torch.no_grad()
-def test_a_change_in_one_picture_reaches_the_others_but_not_past_anchors() -> None:
-    attention, states_BLD = layer(), torch.randn(4, 10, 16)
-    changed_BLD = states_BLD.clone()
-    changed_BLD[3] += 1
-    for anchors, reached in ((0, [True, True, True, True]), (2, [False, False, True, True])):
-        drawn = []
-        for each_BLD in (states_BLD, changed_BLD):
-            attention.set_processor(ConsistentAttention(window(4, anchors=anchors)))
-            drawn.append(attention(each_BLD))
-        assert [not torch.equal(one, other) for one, other in zip(*drawn, strict=True)] == reached
-
-
-def test_a_batch_of_other_pictures_is_an_error() -> None:
-    attention = layer()
-    attention.set_processor(ConsistentAttention(window(3)))
-    with pytest.raises(ValueError, match="a batch of 4 does not consist of 3 pictures"):
-        attention(torch.randn(4, 10, 16))
-
-
 def test_only_self_attention_of_the_upward_half_is_replaced_and_restored() -> None:
     unet = sdxl().unet
     before = dict(unet.attn_processors)

@@ -94,7 +94,7 @@ def test_its_transformer_learns_two_clips_and_plays(
 
 @pytest.fixture
 def place(tmp_path: Path) -> Callable[[str], RunFolder]:
-    """Factory of run folders on a small data set."""
+    """Factory of run folders on a small dataset."""
     write_shards(
         make_dataset(tmp_path, films=1, scenes=1, clips=2, captioner=MODEL), ShardSettings(samples=3, val_share=0)
     )

@@ -1,4 +1,4 @@
-"""Data sets that cannot be trained on: refused at launch, before a checkpoint is made or a clip encoded."""
+"""Datasets that cannot be trained on: refused at launch, before a checkpoint is made or a clip encoded."""
 
 from __future__ import annotations
 

@@ -211,7 +211,7 @@ def test_runs_with_equal_networks_and_clips_share_files(tmp_path: Path, catalog:
     assert filled_shared(tmp_path, catalog) == 0, "the other network must not make these stale"
     assert len(list((tmp_path / "pixels").iterdir())) == 2
     part = Catalog.read(catalog.shards[:1])
-    assert filled_shared(tmp_path, part) == 0, "a data set with some of the shards shares those"
+    assert filled_shared(tmp_path, part) == 0, "a dataset with some of the shards shares those"
     entry = catalog.shards[0].entry.model_copy(update={"name": "train/renamed-000000.tar"})
     assert filled_shared(tmp_path, Catalog.read([replace(catalog.shards[0], entry=entry)])) == 0, "by any name"
     cache = FeatureCache(tmp_path, catalog, [PIXELS], shared=True)

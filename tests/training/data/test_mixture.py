@@ -1,4 +1,4 @@
-"""Mixture of data sets: one set of levels, casts joined or apart, weights, splits, and data sets that do not mix."""
+"""Mixture of datasets: one set of levels, casts joined or apart, weights, splits, and datasets that do not mix."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline.core.errors import UserError
 from pipeline.core.records import Caption
 from pipeline.publish.shards import write_shards
 from tests.support.datasets.made_dataset import CAST, LEVEL_VALUES, MODEL, make_dataset
-from training.data.mixture import Mixture, by_data_set
+from training.data.mixture import Mixture, by_dataset
 from training.data.order import Batches, Mixed, Position, generator, part_seed
 from training.data.shards import open_shards
 from training.data.sources import Source
@@ -26,7 +26,7 @@ OTHER_EDGES = (0.2, 0.4, 0.6, 0.8)
 
 
 def write(root: Path, film: str, *, val_share: float = 0.3, **facts: Any) -> str:
-    """Write a captioned data set of one film, with other facts in its record."""
+    """Write a captioned dataset of one film, with other facts in its record."""
     dataset = make_dataset(root, films=1, scenes=5, clips=2, captioner=MODEL, names=(film,))
     dataset.save(dataset.record.model_copy(update=facts))
     write_shards(dataset, ShardSettings(samples=3, val_share=val_share))
@@ -35,7 +35,7 @@ def write(root: Path, film: str, *, val_share: float = 0.3, **facts: Any) -> str
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    """Two data sets with the same cast: `hills` with a split `val`, `coast` without one and with other edges."""
+    """Two datasets with the same cast: `hills` with a split `val`, `coast` without one and with other edges."""
     root = tmp_path_factory.mktemp("data")
     return write(root / "hills", "one.mkv"), write(root / "coast", "two.mkv", val_share=0, edges=OTHER_EDGES)
 
@@ -144,7 +144,7 @@ def test_weights_are_ratios() -> None:
 
 
 class Letters:
-    """Examples that return their data set and position."""
+    """Examples that return their dataset and position."""
 
     def __init__(self, name: str, count: int) -> None:
         self.name, self.count = name, count
@@ -162,7 +162,7 @@ def test_clips_come_as_often_as_the_weight_each_time_with_other_noise() -> None:
     assert len(mixed) == 8
     order = Batches(len(mixed), 4, seed=5, steps=range(4))
     drawn = [mixed[place] for batch in order for place in batch]
-    assert len(set(drawn)) == len(drawn) == 16, "no position of a data set comes twice"
+    assert len(set(drawn)) == len(drawn) == 16, "no position of a dataset comes twice"
     first = Counter((name, item) for name, _, item in drawn[:8])
     assert first == {**{("a", item): 2 for item in range(3)}, **{("b", item): 1 for item in range(2)}}
     seeds = {generator(part_seed(7, number), Position(0, 0)).initial_seed() for number in range(3)}
@@ -170,15 +170,15 @@ def test_clips_come_as_often_as_the_weight_each_time_with_other_noise() -> None:
     assert part_seed(7, 0) == 7
 
 
-def test_examples_are_made_by_data_set(places: tuple[str, str]) -> None:
+def test_examples_are_made_by_dataset(places: tuple[str, str]) -> None:
     catalog = Mixture.of((places[0], f"{places[1]}=3")).catalogs()["train"]
 
     def make(turns: Sequence[RecordedTurn], number: int) -> Letters:
         return Letters(str(number), len(turns))
 
     sizes = [len(alone(place)) for place in places]
-    assert len(by_data_set(catalog, make)) == sizes[0] + 3 * sizes[1]
-    assert isinstance(by_data_set(alone(places[0]), make), Letters)
+    assert len(by_dataset(catalog, make)) == sizes[0] + 3 * sizes[1]
+    assert isinstance(by_dataset(alone(places[0]), make), Letters)
     assert alone(places[0]).parts == (Part(alone(places[0]).turns, 1),)
 
 
@@ -209,12 +209,12 @@ def of_another_flow_model(places: tuple[str, str], folder: Path) -> list[str]:
     [
         (of_one_film, r"is in hills, as one-\w+, and in again, as one-\w+: build one of them without it"),
         (of_one_film_renamed, r"is in hills, as one-(\w+), and in again, as one-1989-\1: build one of them"),
-        (of_one_name, "2 data sets are named hills: rename a folder"),
+        (of_one_name, "has 2 datasets of the name hills; rename a folder"),
         (
             of_another_flow_model,
             "optical-flow models, dis in hills and raft_small in raft: build all with one",
         ),
-        (lambda places, _: [places[0], f"{places[1]}=0"], "a weight is 1 or more; leave the data set out"),
+        (lambda places, _: [places[0], f"{places[1]}=0"], "a weight is 1 or more; leave the dataset out"),
         (lambda places, folder: [places[0], str(folder / "none")], "none/shards/index.json: no such file"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Turns read from shards: real tars of a small data set, from disk, over HTTP and through fsspec; and damaged ones."""
+"""Turns read from shards: real tars of a small dataset, from disk, over HTTP and through fsspec; and damaged ones."""
 
 from __future__ import annotations
 

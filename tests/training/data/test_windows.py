@@ -150,7 +150,7 @@ def flat(batches: Sequence[Sequence[Position]]) -> list[Position]:
 
 
 class _Read(Dataset[tuple[int, int, int]]):
-    """Data set of windows as read by a DataLoader's worker."""
+    """Dataset of windows as read by a DataLoader's worker."""
 
     def __init__(self, windows: Windows) -> None:
         self.windows = windows

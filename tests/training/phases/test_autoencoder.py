@@ -36,7 +36,6 @@ from training.phases.autoencoder import (
     fit_autoencoder,
     measured_factor,
     psnr,
-    read_frames,
     with_cheap_stills,
 )
 from training.trainer import StepReport
@@ -100,19 +99,6 @@ def test_a_crop_is_a_part_of_its_clip_determined_by_the_position(kind: str, fram
         assert found
         corners.add(found[0])
     assert len(corners) > 20
-
-
-def test_whole_frames_are_read_from_any_place_in_time() -> None:
-    clips_NTHWC = clips_of(frames=17)
-    examples = CropExamples(clips_NTHWC, "clips", 16, crop=1.0)
-    found = {
-        start
-        for epoch in range(40)
-        for start in range(9)
-        if torch.equal(examples[Position(epoch, 0)][0], clips_NTHWC[0, start : start + 9])
-    }
-    assert len(found) > 5
-    assert examples[Position(0, 0)][1].shape == (16, 3, 4, 6)
 
 
 def test_the_terms_of_the_loss_match_their_formulas() -> None:
@@ -202,14 +188,6 @@ def test_two_processes_that_share_the_weights_fit_and_validate_as_one(tmp_path: 
     expected = {(report.phase, report.step): report.figures["loss"] for report in reports}
     losses = {(phase, int(step)): float(loss) for phase, step, loss in map(str.split, told.splitlines())}
     assert losses == pytest.approx(expected, rel=1e-4)
-
-
-def test_a_few_clips_are_spread_over_the_split(dataset: Path) -> None:
-    config = Checkpoint.open(tiny_checkpoint()).config
-    every = read_frames(dataset, "train", config, most=100)
-    assert every.shape[1:] == (17, 64, 96, 3)
-    some = read_frames(dataset, "train", config, most=2)
-    assert torch.equal(some, every[[len(every) // 4, 3 * len(every) // 4]])
 
 
 @pytest.mark.nightly
