@@ -39,3 +39,8 @@ def test_the_data_half_sets_nothing_and_needs_neither_torch_nor_prefect() -> Non
 @pytest.mark.nightly
 def test_importing_all_of_flows_sets_nothing() -> None:
     assert imported("flows")[0] == "[]"
+
+
+def test_help_and_status_need_no_client_of_a_model_server() -> None:
+    code = "import sys, flows.cli, pipeline.plan.status; print({'openai', 'tenacity', 'httpx2'} & sys.modules.keys())"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"

@@ -29,14 +29,6 @@ def replies_kept(folder: FilmFolder) -> int:
     return sum(len(exchange.replies) for exchanges in kept for exchange in exchanges)
 
 
-def test_a_rejection_of_every_clip_stops_after_a_few_with_the_servers_words(tmp_path: Path) -> None:
-    folder = make_screened_film(tmp_path, 12)
-    with CaptionServer(lambda _: Answer(status=400, raw=b"prompt of 9000 tokens is too long")) as server:
-        with pytest.raises(UserError, match=r"5 clips in a row failed.*9000 tokens is too long"):
-            perform(stage_for(server.address, Cast(), concurrency=2), folder)
-        assert len(server.requests) <= 5 + 2  # those in flight
-
-
 def test_a_rejection_of_every_clip_stops_small_batches_too(tmp_path: Path) -> None:
     folder = make_screened_film(tmp_path, 12)
     with CaptionServer(lambda _: Answer(status=400, raw=b"not allowed")) as server, counted():
@@ -57,17 +49,6 @@ def test_generations_that_fail_stop_after_a_few_clips_and_are_no_replies(tmp_pat
         assert replies_kept(folder) == 0
         server.answer = good_answer
         assert [caption.fault for caption in build(stage, folder)] == [None] * 12
-
-
-def test_rejections_of_single_clips_stop_nothing(tmp_path: Path) -> None:
-    folder = make_screened_film(tmp_path, 12)
-
-    def every_other(request: Request) -> Answer:
-        return Answer(status=400, raw=b"no") if request.number % 2 else good_answer(request)
-
-    with CaptionServer(every_other) as server:
-        captions = captions_of(stage_for(server.address, Cast(), concurrency=1, failed_limit=0.6), folder)
-    assert [caption.fault is None for caption in captions] == [True, False] * 6
 
 
 def build(stage: WriteCaptions, folder: FilmFolder) -> list[Caption]:

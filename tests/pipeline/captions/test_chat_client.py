@@ -1,29 +1,35 @@
-"""Chat client against a real server that behaves, misbehaves, or does not exist."""
+"""Chat client against a real server that behaves, misbehaves, dies, or does not exist."""
 
 from __future__ import annotations
 
 import asyncio
 import gzip
-import json
-import logging
 import re
 import socket
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from datetime import datetime, timedelta
 from email.utils import formatdate
+from pathlib import Path
 
 import pytest
 
+from pipeline.captions.cast import Cast
 from pipeline.captions.chat_client import ChatClient
-from pipeline.captions.chat_protocol import MOST_REPLY_BYTES
-from pipeline.captions.endpoint import Endpoint, EndpointDownError, Picture, Reply, RequestError, assistant, user
-from pipeline.core.errors import UserError
+from pipeline.captions.endpoint import (
+    Endpoint,
+    EndpointDownError,
+    EndpointLostError,
+    Reply,
+    RequestError,
+    user,
+)
+from pipeline.core.progress import Unwatched, watcher
+from tests.support.media.painted_clips import make_screened_film, stage_for
 from tests.support.servers.caption_server import Answer, CaptionServer, Request, _completion
-
-KEY = "sk-very-secret-key-0123456789"
 
 
 def ask(server: CaptionServer, count: int = 1, **changes: object) -> list[str]:
@@ -42,32 +48,6 @@ def in_turn(*answers: Answer) -> Callable[[Request], Answer]:
     """Return these answers one after another, then repeat the last one."""
     left = list(answers)
     return lambda _: left.pop(0) if len(left) > 1 else left[0]
-
-
-def test_requests_follow_the_protocol() -> None:
-    with CaptionServer(in_turn(Answer("fine"))) as server:
-        endpoint = Endpoint(server.address, "test-model", max_tokens=7, temperature=0.5)
-        messages = [user("q", ()), assistant("a"), user("again")]
-
-        async def run() -> str:
-            async with ChatClient(endpoint) as client:
-                return (await client.chat(messages)).text
-
-        assert asyncio.run(run()) == "fine"
-        (request,) = server.requests
-    assert request.body == {"model": "test-model", "messages": messages, "max_tokens": 7, "temperature": 0.5}
-    assert "authorization" not in request.headers
-
-
-def test_the_text_of_a_message_follows_its_labelled_pictures() -> None:
-    message = user("look", [Picture(b"\xff\xd8", tiles=4), Picture(b"\xff\xd8")], "Frame")
-    assert message["content"] == [
-        {"type": "text", "text": "Frame-1: "},
-        {"type": "image_url", "image_url": {"url": "data:image/jpeg;base64,/9g=", "max_dynamic_patch": 4}},
-        {"type": "text", "text": "Frame-2: "},
-        {"type": "image_url", "image_url": {"url": "data:image/jpeg;base64,/9g="}},
-        {"type": "text", "text": "look"},
-    ]
 
 
 PASSING = {
@@ -138,57 +118,23 @@ def test_the_pause_requested_by_the_server_is_kept(header: str) -> None:
         assert time.monotonic() - start > 0.9
 
 
+def test_a_refusal_pauses_every_request() -> None:
+    arrivals: list[float] = []
+
+    def busy_once(_: Request) -> Answer:
+        arrivals.append(time.monotonic())
+        return Answer(status=429, headers={"Retry-After": "1"}) if len(arrivals) == 1 else Answer("fine")
+
+    with CaptionServer(busy_once) as server:
+        assert ask(server, count=6, concurrency=2) == ["fine"] * 6
+    assert sum(arrival < arrivals[0] + 0.9 for arrival in arrivals) <= 2, "those in flight"
+
+
 @pytest.mark.parametrize(
     "value", ["soon", f"Wed, 21 Oct {'9' * 30} 07:28:00 GMT", f"Wed, 21 Oct 2015 07:28:00 +{'9' * 20}"]
 )
 def test_an_invalid_pause_is_ignored(value: str) -> None:
     with CaptionServer(in_turn(Answer(status=503, headers={"Retry-After": value}), Answer("fine"))) as server:
-        assert ask(server) == ["fine"]
-
-
-@pytest.mark.parametrize(
-    ("status", "hint"),
-    [
-        (401, "variable TEST_KEY"),
-        (403, "variable TEST_KEY"),
-        (404, "does not serve the model test-model"),
-        (307, "not followed"),
-    ],
-)
-def test_a_refusal_is_final_and_names_the_remedy(status: int, hint: str) -> None:
-    refusal = Answer(status=status, raw=b'{"message": "no"}', headers={"Location": "http://127.0.0.1:1/v1"})
-    with CaptionServer(in_turn(refusal)) as server:
-        with pytest.raises(UserError, match=hint):
-            ask(server, api_key_env="TEST_KEY")
-        assert len(server.requests) == 1
-
-
-def test_a_rejected_request_is_not_repeated() -> None:
-    with CaptionServer(in_turn(Answer(status=400, raw=b"context too long"))) as server:
-        with pytest.raises(RequestError, match="400: 'context too long'"):
-            ask(server)
-        assert len(server.requests) == 1
-
-
-def test_a_reply_that_a_content_filter_withholds_is_not_asked_for_again() -> None:
-    with CaptionServer(in_turn(Answer("The gi", finish_reason="content_filter"))) as server:
-        with pytest.raises(RequestError, match="content filter withholds"):
-            ask(server)
-        assert len(server.requests) == 1
-
-
-def test_an_endless_reply_is_not_read_to_its_end() -> None:
-    with CaptionServer(in_turn(Answer("x" * (2 * MOST_REPLY_BYTES)))) as server:
-        with pytest.raises(RequestError, match="longer than"):
-            ask(server)
-        assert len(server.requests) == 1
-
-
-def test_unusual_but_valid_replies_are_accepted() -> None:
-    nothing = json.dumps({"choices": [{"message": {"content": None}}]}).encode()
-    plain = Answer(raw=_completion("fine"), headers={"Content-Type": "text/plain"})
-    with CaptionServer(in_turn(Answer(raw=nothing), plain)) as server:
-        assert ask(server) == [""]
         assert ask(server) == ["fine"]
 
 
@@ -241,43 +187,147 @@ def test_requests_in_flight_reach_the_bound_and_never_exceed_it() -> None:
         assert server.most_open == 3
 
 
-@pytest.mark.parametrize("status", [200, 400, 401, 500])
-def test_the_key_is_sent_to_the_server_only(
-    status: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("TEST_KEY", KEY + "\n")
-    caplog.set_level(logging.DEBUG)
-    tell = f"your key {KEY} is wrong".encode()
-    said = ""
-    with CaptionServer(in_turn(Answer("fine", status=status, raw=tell if status != 200 else None))) as server:
-        try:
-            ask(server, api_key_env="TEST_KEY")
-        except (RequestError, UserError) as error:
-            said = f"{error} {error!r} {error.__cause__!r}"
-            assert "***" in said
-        assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
-    output = capfd.readouterr()
-    assert KEY not in said + caplog.text + output.out + output.err
+class Listener(Unwatched):
+    """Watcher that keeps the lines of the work."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
 
 
-def test_an_invalid_key_is_refused_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TEST_KEY", "sk-ab\ncd")
-    with pytest.raises(UserError, match="TEST_KEY") as caught:
-        ask(CaptionServer(in_turn(Answer())), api_key_env="TEST_KEY")
-    assert "sk-ab" not in str(caught.value)
+@contextmanager
+def listening() -> Iterator[list[str]]:
+    token = watcher.set(listener := Listener())
+    try:
+        yield listener.lines
+    finally:
+        watcher.reset(token)
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:23333/v1", "ftp://host/v1", "", "http://", "http://me:secret@host/v1"])
-def test_unusable_addresses_are_refused(address: str) -> None:
-    with pytest.raises(UserError) as caught:
-        ChatClient(Endpoint(address, "test-model"))
-    assert "secret" not in str(caught.value)
+def ended_server() -> CaptionServer:
+    """Return a server whose port is free again."""
+    server = CaptionServer(lambda _: Answer("fine"))
+    server._server.server_close()
+    return server
 
 
-def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
-        monkeypatch.setenv(name, "http://127.0.0.1:1")
-    for name in ("NO_PROXY", "no_proxy"):
-        monkeypatch.delenv(name, raising=False)
-    with CaptionServer(in_turn(Answer("fine"))) as server:
-        assert ask(server) == ["fine"]
+def test_a_server_that_is_just_starting_is_waited_for_and_named_at_once() -> None:
+    ended = ended_server()
+    port = ended._server.server_address[1]
+    served: list[CaptionServer] = []
+
+    def start() -> None:
+        served.append(CaptionServer(lambda _: Answer("fine"), port=port).__enter__())
+
+    async def run() -> list[str]:
+        endpoint = Endpoint(ended.address, "test-model", attempts=3, first_pause_seconds=0.05)
+        async with ChatClient(endpoint) as client:
+            replies = await asyncio.gather(*(client.chat([user("q")]) for _ in range(4)))
+            return [reply.text for reply in replies]
+
+    timer = threading.Timer(0.4, start)
+    timer.start()
+    try:
+        with listening() as lines:
+            assert asyncio.run(run()) == ["fine"] * 4
+    finally:
+        timer.join()
+        served[0].__exit__()
+    [line] = lines
+    assert line.startswith(f"waiting for the model server at {ended.address}: no connection")
+
+
+@pytest.mark.parametrize("asked", ["999999", "9999999", "Tue, 01 Jan 2199 00:00:00 GMT", "40"])
+def test_a_server_that_asks_to_wait_is_named_with_the_time_before_the_pause(asked: str) -> None:
+    async def run(server: CaptionServer, lines: list[str]) -> None:
+        async with ChatClient(Endpoint(server.address, "test-model", attempts=4)) as client:
+            asking = asyncio.gather(*(client.chat([user("q")]) for _ in range(4)), return_exceptions=True)
+            while not lines:
+                await asyncio.sleep(0.02)
+            await asyncio.sleep(0.3)  # the other requests in flight are refused too
+            asking.cancel()
+            await asyncio.wait([asking])
+
+    with CaptionServer(lambda _: Answer(status=429, headers={"Retry-After": asked})) as server, listening() as lines:
+        before = datetime.now().astimezone().replace(microsecond=0)
+        asyncio.run(asyncio.wait_for(run(server, lines), 10))
+    [line] = lines
+    assert line.startswith(f"the model server at {server.address} asks to wait (it answered 429")
+    told = re.search(r"nothing is sent until (\d\d:\d\d:\d\d)", line)
+    waits = timedelta(seconds=40 if asked == "40" else 600)
+    assert told
+    assert told[1] in {f"{before + waits + timedelta(seconds=late):%H:%M:%S}" for late in range(5)}
+    assert ("though the server asks for" in line) == (asked != "40")
+
+
+def test_a_short_pause_is_not_told() -> None:
+    answers = iter([Answer(status=429, headers={"Retry-After": "1"})])
+    with CaptionServer(lambda _: next(answers, Answer("fine"))) as server, listening() as lines:
+
+        async def run() -> str:
+            async with ChatClient(Endpoint(server.address, "test-model")) as client:
+                return (await client.chat([user("q")])).text
+
+        assert asyncio.run(run()) == "fine"
+    assert lines == []
+
+
+def test_a_film_waits_once_for_a_server_that_is_down(tmp_path: Path, cast: Cast) -> None:
+    folder = make_screened_film(tmp_path, 6)
+    stage = stage_for(ended_server().address, cast, model="never-served")
+    with listening() as lines, pytest.raises(EndpointDownError, match="after 2 attempts; start it with") as caught:
+        stage.run_batch(folder, stage.pending(folder, current=False).ids)
+    assert len(lines) == 1
+    assert not isinstance(caught.value, stage.resources.retry_on), "it would be waited for again"
+
+
+def test_a_server_that_was_reached_is_worth_a_retry(tmp_path: Path, cast: Cast) -> None:
+    folder = make_screened_film(tmp_path, 6)
+    with CaptionServer(lambda _: Answer(status=503), models_status=503) as server:
+        stage = stage_for(server.address, cast)
+        with pytest.raises(EndpointLostError) as caught:
+            stage.run_batch(folder, stage.pending(folder, current=False).ids)
+    assert isinstance(caught.value, stage.resources.retry_on)
+
+
+def ask_one(endpoint: Endpoint) -> str:
+    """Ask one question with a client of its own."""
+
+    async def run() -> str:
+        async with ChatClient(endpoint) as client:
+            return (await client.chat([user("q")])).text
+
+    return asyncio.run(run())
+
+
+def test_a_server_that_answered_another_client_is_waited_for_and_worth_a_retry() -> None:
+    with CaptionServer(lambda _: Answer("fine")) as server:
+        endpoint = Endpoint(server.address, "test-model", timeout_seconds=1, attempts=1, first_pause_seconds=0.05)
+        assert ask_one(endpoint) == "fine"
+    started = time.monotonic()
+    with listening() as lines, pytest.raises(EndpointLostError, match="no connection"):
+        ask_one(endpoint)
+    assert time.monotonic() - started >= 1, "two probes alone would take a tenth of a second"
+    assert len(lines) == 1
+
+
+def test_an_address_that_drops_packets_is_a_server_never_reached() -> None:
+    async def run(endpoint: Endpoint) -> list[object]:
+        async with ChatClient(endpoint) as client:
+            return await asyncio.gather(*(client.chat([user("q")]) for _ in range(8)), return_exceptions=True)
+
+    with socket.socket() as listener, socket.socket() as queued, listening() as lines:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        queued.connect(listener.getsockname())  # the queue is full: the kernel drops further connections
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+        endpoint = Endpoint(address, "never-served", timeout_seconds=1, attempts=1, first_pause_seconds=0.05)
+        started = time.monotonic()
+        errors = asyncio.run(run(endpoint))
+    assert time.monotonic() - started < 4, "three connection attempts of half a second, whatever the requests"
+    assert {type(error) for error in errors} == {EndpointDownError}
+    assert "after 2 attempts" in str(errors[0])
+    [line] = lines
+    assert line.startswith(f"waiting for the model server at {address}: no connection")

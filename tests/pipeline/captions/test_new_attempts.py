@@ -11,7 +11,6 @@ import pytest
 from pipeline.captions.cast import Cast
 from pipeline.captions.endpoint import EndpointLostError
 from pipeline.captions.reply_cache import load_replies
-from pipeline.captions.stage import WriteCaptions
 from pipeline.captions.trial import try_captions
 from pipeline.core.progress import silent
 from pipeline.core.records import Caption, RecordError, Verdict
@@ -80,17 +79,6 @@ def test_a_rerun_asks_again_if_the_film_would_fail(server: CaptionServer, folder
     assert build(server, folder, cast) == 0
 
 
-def test_only_the_clips_without_a_caption_are_asked_again(
-    server: CaptionServer, folder: FilmFolder, cast: Cast
-) -> None:
-    server.answer = bad_about(0, 1, 2)
-    with pytest.raises(RecordError, match="3 of 6 clips"):
-        build(server, folder, cast)
-    server.answer = bad_about(2)
-    assert build(server, folder, cast) == 2 * 2 + 4
-    assert [caption.fault is None for caption in captions(folder)] == [True, True, False, True, True, True]
-
-
 def test_a_finished_film_asks_again_only_with_leave(server: CaptionServer, folder: FilmFolder, cast: Cast) -> None:
     server.answer = bad_about(2)
     assert build(server, folder, cast) == 2 * CLIPS + 2
@@ -99,19 +87,6 @@ def test_a_finished_film_asks_again_only_with_leave(server: CaptionServer, folde
     assert build(server, folder, cast, ask_again=True) == 2
     expect_good(captions(folder)[2], 2)
     assert build(server, folder, cast, ask_again=True) == 0
-
-
-def test_leave_asks_again_each_time_also_if_the_replies_stay_the_same(
-    server: CaptionServer, folder: FilmFolder, cast: Cast
-) -> None:
-    server.answer = bad_about(2)
-    build(server, folder, cast)
-    for _ in range(2):
-        assert build(server, folder, cast, ask_again=True) == 4
-        assert build(server, folder, cast) == 0
-    server.answer = good_answer
-    assert build(server, folder, cast, ask_again=True) == 2
-    expect_good(captions(folder)[2], 2)
 
 
 @pytest.mark.parametrize("ask_again", [False, True])
@@ -127,18 +102,6 @@ def test_clips_asked_unequally_often_are_all_asked_again(
     server.answer = good_answer
     assert build(server, folder, cast, ask_again=ask_again) == 3 + 2 * 3
     assert all(caption.fault is None for caption in captions(folder))
-
-
-def test_a_killed_build_that_has_saved_the_film_is_continued(
-    server: CaptionServer, folder: FilmFolder, cast: Cast
-) -> None:
-    server.answer = bad_about(0, 1, 2)
-    with pytest.raises(RecordError):
-        build(server, folder, cast)
-    server.answer = good_answer
-    stage = stage_for(server.address, cast, repairs=1, batch=1, failed_limit=0.4)
-    stage.run_batch(folder, stage.pending(folder, current=False).batches[0])
-    assert build(server, folder, cast, batch=1, failed_limit=0.4) == 2 * 2
 
 
 def test_a_build_stopped_within_the_last_clip_asks_only_what_is_left(
@@ -192,14 +155,6 @@ def test_a_trial_asks_again(server: CaptionServer, folder: FilmFolder, cast: Cas
     assert all(caption.fault is None for caption in captions(folder))
 
 
-def test_a_trial_counts_what_is_still_unusable(server: CaptionServer, folder: FilmFolder, cast: Cast) -> None:
-    stage: WriteCaptions = stage_for(server.address, cast, repairs=1)
-    for _ in range(2):
-        server.requests.clear()
-        trial = try_captions([(folder, folder.read("screened", Verdict))], stage, 2, silent)
-        assert (trial.asked, trial.usable_share, len(server.requests)) == (2, 0, 8)
-
-
 @pytest.mark.parametrize("trials", [0, 2])
 def test_a_batch_that_runs_twice_in_a_build_makes_one_attempt(
     server: CaptionServer, folder: FilmFolder, cast: Cast, trials: int
@@ -235,16 +190,6 @@ def test_a_batch_whose_server_was_lost_goes_on_without_a_new_attempt(
     server.requests.clear()
     stage.run_batch(folder, batch)
     assert {request.number for request in server.requests} == {3, 4, 5}
-
-
-def test_a_new_attempt_covers_the_batches_after_those_that_save_the_film(
-    server: CaptionServer, folder: FilmFolder, cast: Cast
-) -> None:
-    with pytest.raises(RecordError):
-        build(server, folder, cast)
-    server.answer = good_answer
-    assert build(server, folder, cast, batch=5) == 2 * CLIPS
-    assert all(caption.fault is None for caption in captions(folder))
 
 
 def test_a_build_asks_again_what_a_trial_asked_in_vain(server: CaptionServer, folder: FilmFolder, cast: Cast) -> None:

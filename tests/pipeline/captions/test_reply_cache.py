@@ -37,14 +37,6 @@ def test_a_rerun_sends_no_question_and_needs_no_server(tmp_path: Path, cast: Cas
     assert captions_of(stage, folder) == first
 
 
-def test_cached_replies_do_not_depend_on_the_servers_address(tmp_path: Path, cast: Cast) -> None:
-    folder = make_screened_film(tmp_path, 2)
-    with CaptionServer(good_answer) as server:
-        perform(stage_for(server.address, cast), folder)
-    elsewhere = {"endpoint": "http://127.0.0.1:1/v1", "concurrency": 1, "timeout_seconds": 1, "api_key_env": "OTHER"}
-    assert not perform(stage_for(server.address, cast, **elsewhere), folder)
-
-
 @pytest.mark.parametrize(
     ("changes", "asked"),
     [

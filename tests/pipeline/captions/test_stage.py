@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from examples.world.barcode import read_stripes
 from pipeline.captions.cast import Cast, load_cast
 from pipeline.captions.endpoint import EndpointDownError
 from pipeline.core.errors import UserError
@@ -105,14 +104,6 @@ def test_answers_are_matched_to_clips_in_any_order(tmp_path: Path, cast: Cast) -
         expect_good(caption, number)
 
 
-def test_only_clips_that_screening_keeps_are_asked_about(tmp_path: Path, cast: Cast) -> None:
-    folder = make_screened_film(tmp_path, 4, keep=[True, False, True, False])
-    with CaptionServer(good_answer) as server:
-        captions = captions_of(stage_for(server.address, cast), folder)
-        assert sorted(server.asked("what")) == [0, 2]
-    assert [caption.clip_id for caption in captions] == [clip_ids(folder)[0], clip_ids(folder)[2]]
-
-
 def test_without_a_cast_characters_are_not_asked_about(tmp_path: Path) -> None:
     folder = make_screened_film(tmp_path, 2)
     with CaptionServer(good_answer) as server:
@@ -122,16 +113,6 @@ def test_without_a_cast_characters_are_not_asked_about(tmp_path: Path) -> None:
         (None, None, "apple"),
         (None, None, "boat"),
     ]
-
-
-def test_no_cast_member_on_screen_differs_from_unknown(tmp_path: Path, cast: Cast) -> None:
-    folder = make_screened_film(tmp_path, 1)
-    with CaptionServer(empty_screen) as server:
-        assert captions_of(stage_for(server.address, cast), folder)[0].characters == ()
-
-
-def empty_screen(request: Request) -> Answer:
-    return Answer("[Number]0[Index]0") if request.kind == "who" else good_answer(request)
 
 
 def test_a_bad_reply_is_repaired_with_its_fault_named(tmp_path: Path, cast: Cast) -> None:
@@ -359,11 +340,3 @@ def test_a_clip_of_few_frames_has_the_stated_number_of_pictures(tmp_path: Path, 
     assert "You see 5 pictures" in what.text
     assert [round(read_moment(picture)) for picture in what.pictures] == [0, 1, 2, 3, 4]
     assert who.pictures[1].shape == (896, 896, 3)
-
-
-def test_the_server_reads_the_painted_numbers(tmp_path: Path) -> None:
-    folder = make_screened_film(tmp_path, 12)
-    with CaptionServer(good_answer) as server:
-        perform(stage_for(server.address, Cast()), folder)
-        assert [read_stripes(request.pictures[7]) for request in server.requests] == server.asked("what")
-        assert sorted(server.asked("what")) == list(range(12))

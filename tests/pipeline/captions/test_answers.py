@@ -12,7 +12,7 @@ from pipeline.captions.cast import Cast
 from pipeline.captions.stage import WriteCaptions
 from pipeline.core.errors import UserError
 from pipeline.core.progress import silent
-from pipeline.core.records import Caption, RecordError
+from pipeline.core.records import Caption
 from pipeline.core.stage import make, perform, staleness_of
 from pipeline.core.store import FilmFolder
 from tests.support.media.painted_clips import captions_of, clip_ids, make_cast, make_screened_film, stage_for
@@ -144,30 +144,6 @@ def test_captions_whose_replies_are_gone_are_not_replaced_by_another_model_witho
         assert {caption.source for caption in captions} == {"other"}
 
 
-def test_one_deleted_reply_is_asked_for_again_with_leave(tmp_path: Path, cast: Cast) -> None:
-    folder = make_screened_film(tmp_path, 3)
-    with CaptionServer(good_answer) as server:
-        perform(stage_for(server.address, cast), folder)
-        server.requests.clear()
-        (folder.path / "replies" / f"{clip_ids(folder)[1]}.json").unlink()
-        assert staleness_of(stage_for(server.address, cast), folder).reason is None
-        with_leave = stage_for(server.address, cast, ask_again=True)
-        for batch in staleness_of(with_leave, folder).pending.batches:
-            with_leave.run_batch(folder, batch)
-        assert set(server.asked("who")) == {1}
-
-
-def test_with_leave_the_changed_question_is_asked_once(tmp_path: Path, cast: Cast) -> None:
-    folder = make_screened_film(tmp_path, 3)
-    with CaptionServer(good_answer) as server:
-        perform(stage_for(server.address, cast), folder)
-        server.requests.clear()
-        assert captions_of(stage_for(server.address, cast, model="other", ask_again=True), folder)[0].source == "other"
-        assert sorted(server.asked("what")) == [0, 1, 2]
-        assert not perform(stage_for(server.address, cast, model="other"), folder)
-        assert len(server.requests) == 6
-
-
 def test_old_captions_are_kept_and_flagged(tmp_path: Path, cast: Cast) -> None:
     folder = make_screened_film(tmp_path, 3)
     with CaptionServer(second_fails) as server:
@@ -205,11 +181,3 @@ def test_captions_of_another_model_are_not_kept(tmp_path: Path, cast: Cast) -> N
         perform(stage_for(server.address, cast), folder)
         said = refused(stage_for(server.address, cast, model="other", keep_old=True), folder)
     assert "`[captions] keep_old` cannot keep those of another model" in said
-
-
-def test_more_repairs_are_no_repeat(tmp_path: Path) -> None:
-    folder = make_screened_film(tmp_path, 1)
-    with CaptionServer(lambda request: good_answer(request) if request.turn == 2 else Answer("no")) as server:
-        with pytest.raises(RecordError):
-            perform(stage_for(server.address, Cast(), repairs=1), folder)
-        assert captions_of(stage_for(server.address, Cast(), repairs=2), folder)[0].S == "apple"
