@@ -71,11 +71,13 @@ class StoryFilm:
     scenes: tuple[StoryScene, ...]
 
 
-def films_of(seed: str, count: int, *, unseen: bool = False, stories: int = STORIES) -> tuple[StoryFilm, ...]:
-    """Return the scripts of films whose names begin with `seed`."""
-    writer = Scriptwriter(seed, unseen)
+def films_of(
+    name: str, count: int, *, unseen: bool = False, stories: int = STORIES, seed: str = ""
+) -> tuple[StoryFilm, ...]:
+    """Return the scripts of films whose names begin with `name`, which is also the seed of their stories by default."""
+    writer = Scriptwriter(seed or name, unseen)
     return tuple(
-        StoryFilm(f"{seed}-{number}", tuple(scene for _ in range(stories) for scene in writer.story()))
+        StoryFilm(f"{name}-{number}", tuple(scene for _ in range(stories) for scene in writer.story()))
         for number in range(1, count + 1)
     )
 
@@ -85,7 +87,7 @@ def films_of_the_world() -> dict[str, tuple[StoryFilm, ...]]:
     return {
         "dataset": films_of("stories", 7),
         "unseen": films_of("unseen", 1, unseen=True),
-        "more-unseen": films_of("more-unseen", 2, unseen=True),
+        "more-unseen": films_of("more-unseen", 2, unseen=True, seed="judging"),  # has nearly all pairs of the first
         MORE: films_of("more", 14),
     }
 
