@@ -31,7 +31,7 @@ from training.baselines.config import BaselineConfig, BaselineKind, full, tiny
 from training.baselines.encoding import fill_features, open_features
 from training.baselines.folder import BaselineFolder, new_baseline
 from training.baselines.phases import AdapterPhase, NoisedPictures, TextToPicture, gc_phase, gfc_phase
-from training.baselines.pipelines import LORA, add_adapters
+from training.baselines.pipelines import LORA, add_adapters, save_adapters
 from training.baselines.run import train_baseline
 from training.config import LoopSettings
 from training.data.feature_cache import FeatureCache, share_out
@@ -207,6 +207,17 @@ def test_adapters_learn_two_clips_and_the_result_plays(
     turns = list(load_baseline(result).play(["one", "two", "three"]))
     assert [turn.number for turn in turns] == [1, 2, 3]
     assert [len(turn.frames_THWC) for turn in turns] == [16 if kind == "gc" else 17] * 3  # the clips have 16
+
+
+def test_the_given_state_is_exported(tmp_path: Path, start: Callable[[BaselineKind], Start]) -> None:
+    phase = phase_of(start("gfc"))
+    state = {name: tensor + ("lora" in name) for name, tensor in phase.network.state_dict().items()}
+    (tmp_path / "out").mkdir()
+    phase.export(tmp_path / "out", state)
+    phase.network.load_state_dict(state)
+    save_adapters(tmp_path / "same", phase.network.get_submodule("transformer"), adaln=False)
+    assert (tmp_path / "out" / LORA).read_bytes() == (tmp_path / "same" / LORA).read_bytes()
+    assert BaselineFolder.open(tmp_path / "out").config == phase.start.config
 
 
 def test_a_start_of_another_size_is_made_anew_until_training_has_begun_from_it(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ from training.phases.autoencoder import (
     fit_autoencoder,
     measured_factor,
     psnr,
+    read_frames,
     with_cheap_stills,
 )
 from training.trainer import StepReport
@@ -188,6 +189,14 @@ def test_two_processes_that_share_the_weights_fit_and_validate_as_one(tmp_path: 
     expected = {(report.phase, report.step): report.figures["loss"] for report in reports}
     losses = {(phase, int(step)): float(loss) for phase, step, loss in map(str.split, told.splitlines())}
     assert losses == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_few_clips_are_spread_over_the_split(dataset: Path) -> None:
+    config = Checkpoint.open(tiny_checkpoint()).config
+    every = read_frames(dataset, "train", config, most=100)
+    assert every.shape[1:] == (17, 64, 96, 3)
+    some = read_frames(dataset, "train", config, most=2)
+    assert torch.equal(some, every[[len(every) // 4, 3 * len(every) // 4]])
 
 
 @pytest.mark.nightly
