@@ -35,8 +35,8 @@ from models.turns import GameState, Turn
 from pipeline.core.errors import UserError
 
 TILE = {"tile_sample_min_height": 240, "tile_sample_min_width": 360}
-"""Tile size in pixels, that of CogVideoX's autoencoder. diffusers uses half of the frame's size, which for other frame
-sizes may not fit its overlaps; the decoded frame then has another size."""
+"""Tile size of CogVideoX's autoencoder in pixels. diffusers uses half of the frame's size. For other frame sizes this
+may not fit its overlaps, and the decoded frame then has another size."""
 
 
 class Engine:

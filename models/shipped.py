@@ -61,8 +61,8 @@ def _cache_folder() -> Path:
         return user_cache_path("animegamer", ensure_exists=True)
     except OSError as error:
         raise DiskError(
-            f"{user_cache_path('animegamer')}: the cache folder cannot be made: {error.strerror}; give access to it, "
-            "or name another place with XDG_CACHE_HOME=FOLDER"
+            f"the cache folder {user_cache_path('animegamer')} cannot be created: {error.strerror}; give access to it, "
+            "or choose another folder with XDG_CACHE_HOME=FOLDER"
         ) from error
 
 

@@ -105,8 +105,6 @@ def _unpack(out: Path, packed: Path, encoder: Path) -> list[Path]:
     if not trained.is_symlink():  # before the start, since it tells an interrupted unpacking from a training
         trained.parent.mkdir(parents=True, exist_ok=True)
         trained.symlink_to(os.path.relpath(unpacked, trained.parent), target_is_directory=True)
-    if start.is_symlink():  # by an earlier version: to the trained model
-        start.unlink()
     shutil.rmtree(start, ignore_errors=True)
     _write_start(start, encoder, unpacked / inside_id("autoencoder"))
     return [path for folder in (unpacked, start) for path in folder.rglob("*") if path.is_file()]

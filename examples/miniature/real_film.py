@@ -1,15 +1,14 @@
-"""Real-film step: the steps of the miniature on the labelled clips of Big Buck Bunny, and what is learned by heart.
+"""Real-film step: the steps of the miniature on the labelled clips of Big Buck Bunny, and what is memorised.
 
 OUT/real-film/dataset              the whole film in clips of twice the height and width that `mini` draws
 OUT/real-film/start, ...           its own image encoder, autoencoder and model, by the same steps; the model has the
                                    steps of the short variants, since the film has few clips
 OUT/real-film/drawn/sheet.png      eight clips as the autoencoder reconstructs them, the first four of the training
-                                   data, each above what is drawn for its instruction in a game along the film; then
-                                   turns that the film does not have
+                                   data, each above what is drawn for its instruction in a game along the film
 OUT/real-film/drawn/clips.mp4      the same, moving
-OUT/real-film/by_heart.json        how near drawn clips are to their own, and to clips of the training data
+OUT/real-film/memorised.json        how near drawn clips are to their own, and to clips of the training data
 
-A clip counts as learned by heart if, of all training clips, the one nearest to what is drawn is its own; of a held-out
+A clip counts as memorised if, of all training clips, the one nearest to what is drawn is its own; of a held-out
 clip, if some training clip is nearer to what is drawn than its own. Near is a small squared difference of latents. Each
 share stands beside the one of exchanged drawings: one unlike the whole film is nearer to some training clip, too.
 """
@@ -22,9 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from examples.bunny.cast import fetch_cast
@@ -55,13 +52,6 @@ _VERSION = 2
 """Version of the measures, raised when they give other figures."""
 _OF_SPLIT = 4
 """Clips of each split in the picture."""
-IN_WORDS = (
-    "Character: Bunny; Motion: quickly run; Background: meadow.",
-    "Character: Bunny; Motion: gently fly; Background: sky.",
-    "Character: Frank; Motion: peacefully sleep; Background: burrow.",
-    "Character: Rinky; Motion: slowly walk; Background: treetop.",
-)
-"""Turns of a game of its own; the film has none of the last three combinations."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +64,7 @@ class Drawn:
 
 
 def train_on_film(out: Path) -> None:
-    """Build the data set, train the networks, and measure what is learned by heart."""
+    """Build the data set, train the networks, and measure what is memorised."""
     folder = out / "real-film"
     run_command("build", fetch_bunny(), "--cast", fetch_cast(), "--out", folder / "dataset", "--config", CONFIG)
     train_image_encoder(folder)
@@ -86,18 +76,18 @@ def train_on_film(out: Path) -> None:
         engine = Engine.load(result, EngineOptions("cpu", SHIPPED_STEPS, SHIPPED_GUIDANCE))
         with Bars().watching():
             drawn = {split: list(_drawn(engine, folder / "dataset", split)) for split in SPLITS}
-        write_json(folder / "by_heart.json", by_heart(engine, drawn["train"], drawn["val"]))
+        write_json(folder / "memorised.json", memorised(engine, drawn["train"], drawn["val"]))
         shown = [drawn[split][item] for split in SPLITS for item in spread(len(drawn[split]), _OF_SPLIT)]
-        save_comparisons(folder / "drawn", [*_beside_own(engine, shown), *_in_words(engine)])
-        return [folder / "by_heart.json", folder / "drawn" / "sheet.png"]
+        save_comparisons(folder / "drawn", list(_beside_own(engine, shown)))
+        return [folder / "memorised.json", folder / "drawn" / "sheet.png"]
 
     made_from = {"version": _VERSION, "model": Checkpoint.open(result).identity()}
-    ResultNotes(folder / "made.json").renew("by_heart", made_from, measured)
-    figures = json.loads((folder / "by_heart.json").read_text())
+    ResultNotes(folder / "made.json").renew("memorised", made_from, measured)
+    figures = json.loads((folder / "memorised.json").read_text())
     say(
-        f"real-film: by heart {figures['train, by heart']:.0%} of the training clips"
-        f" (by chance {figures['train, by heart by chance']:.0%}), {figures['val, by heart']:.0%} of the held-out ones"
-        f" ({figures['val, by heart by chance']:.0%}); {folder / 'drawn' / 'sheet.png'}"
+        f"real-film: memorised {figures['train, memorised']:.0%} of the training clips"
+        f" (by chance {figures['train, memorised by chance']:.0%}), {figures['val, memorised']:.0%} of held-out ones"
+        f" ({figures['val, memorised by chance']:.0%}); {folder / 'drawn' / 'sheet.png'}"
     )
 
 
@@ -114,8 +104,8 @@ def _drawn(engine: Engine, dataset: Path, split: Split) -> Iterator[Drawn]:
             yield Drawn(instruction, own_THWC, torch.from_numpy(made.frames_THWC))
 
 
-def by_heart(engine: Engine, shown: Sequence[Drawn], held_out: Sequence[Drawn]) -> dict[str, float]:
-    """Return shares of clips learned by heart, and PSNR in dB of reconstructed and of drawn clips to their own.
+def memorised(engine: Engine, shown: Sequence[Drawn], held_out: Sequence[Drawn]) -> dict[str, float]:
+    """Return shares of clips memorised, and PSNR in dB of reconstructed and of drawn clips to their own.
 
     By chance are the shares with the drawn clips exchanged.
 
@@ -134,8 +124,8 @@ def by_heart(engine: Engine, shown: Sequence[Drawn], held_out: Sequence[Drawn]) 
         exchanged_NF = drawn_NF.roll(-(len(clips) // 2), 0)  # by half of the clips: neighbours are alike
         figures |= {
             f"{split}, clips": len(clips),
-            f"{split}, by heart": _learned(split, drawn_NF, latents),
-            f"{split}, by heart by chance": _learned(split, exchanged_NF, latents),
+            f"{split}, memorised": _learned(split, drawn_NF, latents),
+            f"{split}, memorised by chance": _learned(split, exchanged_NF, latents),
             f"{split}, reconstructed, dB": float(psnr(own_NTHWC, reconstructed(engine.autoencoder, own_NTHWC)).mean()),
             f"{split}, drawn, dB": float(psnr(own_NTHWC, drawn_NTHWC).mean()),
         }
@@ -143,7 +133,7 @@ def by_heart(engine: Engine, shown: Sequence[Drawn], held_out: Sequence[Drawn]) 
 
 
 def _learned(split: Split, drawn_NF: Tensor, latents: dict[Split, Tensor]) -> float:
-    """Return the share by heart of drawn clips, given the latents of the recorded ones in the same order."""
+    """Return the share memorised of drawn clips, given the latents of the recorded ones in the same order."""
     nearest = torch.cdist(drawn_NF, latents["train"]).min(dim=1)
     if split == "train":
         return fmean(map(float, nearest.indices == torch.arange(len(drawn_NF))))
@@ -160,12 +150,3 @@ def _beside_own(engine: Engine, clips: Sequence[Drawn]) -> Iterator[Comparison]:
     for each in clips:
         own_NTHWC = reconstructed(engine.autoencoder, each.own_THWC[None])
         yield Comparison(each.instruction, own_NTHWC[0].numpy(), each.frames_THWC.numpy())
-
-
-def _in_words(engine: Engine) -> Iterator[Comparison]:
-    """Play turns that the film does not have; nothing is above them."""
-    state = GameState()
-    for number, instruction in enumerate(IN_WORDS, start=1):
-        made, state = engine.next_turn(state, instruction, turn_seed(0, number))
-        nothing_THWC: NDArray[np.uint8] = np.full_like(made.frames_THWC, 255)
-        yield Comparison(f"in words: {instruction}", nothing_THWC, made.frames_THWC)

@@ -70,13 +70,11 @@ class FormName(StrEnum):
 
 def export(
     dataset: DatasetPlace,
-    trainer: Annotated[TrainerName, typer.Option("--for", help="Trainer, or other reader, of the export.")],
+    trainer: Annotated[TrainerName, typer.Option("--for", help="Trainer or other reader to export for.")],
     out: Annotated[str, typer.Option("--out", "-o", help="Folder of the export: new, or an earlier one to update.")],
     preset: Annotated[
         PresetName | None,
-        typer.Option(
-            help="Cut the clips anew from the films as these models are trained; unset: the clips as they are."
-        ),
+        typer.Option(help="Cut the clips again, in the format of these models. [default: keep the clips as they are]"),
     ] = None,
     film: FilmOption = None,
     split: SplitOption = None,
@@ -86,28 +84,26 @@ def export(
     search: SearchOption = "",
     captions: Annotated[
         FormName | None,
-        typer.Option(help="Form of the captions; unset: a sentence for trainers, the instruction line for others."),
+        typer.Option(help="Form of the captions. [default: a sentence for trainers, the instruction line for others]"),
     ] = None,
-    trigger: Annotated[str, typer.Option(metavar="WORD", help="Word that all captions start with.")] = "",
+    trigger: Annotated[str, typer.Option(metavar="WORD", help="Start all captions with this word.")] = "",
     name: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME=OTHER", help="Another name for a character in captions: Ponyo=p0ny0. May be repeated."
-        ),
+        typer.Option(metavar="NAME=OTHER", help="Rename a character in captions: Ponyo=p0ny0. May be repeated."),
     ] = None,
     table: Annotated[
         TableName | None,
-        typer.Option(help="Kind of the table of clips, for trainers that read one; unset: what keeps captions best."),
+        typer.Option(help="Format of the table of clips, if the trainer reads one. [default: keeps captions best]"),
     ] = None,
 ) -> None:
-    """Export kept clips for a trainer of video models: videos, captions, its configuration and the command to start.
-
-    Safe to run again: only what has changed is written, and an interrupted export goes on. Files are linked to those of
-    the data set where the disk allows it.
+    """Export kept clips for a trainer of video models: videos, captions, configuration and start command.
 
         animegamer export data/ --for musubi-tuner --preset wan --out ponyo-wan/
 
         animegamer export data/ --for huggingface --out hub/
+
+    You can run the command again: it writes only what has changed, and resumes an interrupted export. Clips are hard
+    links to the dataset's files if the disk allows it.
     """
     from flows.console.progress import Bars
     from pipeline.core.atomic import read_locked

@@ -31,7 +31,7 @@ TRANSFORMER = inside_id("transformer")
 _WHOLE = ("weight", "bias")
 _ALL = (0,)
 # A layer has 12 modulations: shift, scale and gate before the attention and before the feed-forward, for the picture
-# and then for the shot tokens. diffusers keeps those of the attention in `norm1` and the others in `norm2`.
+# and then for the shot tokens. In diffusers, `norm1` has the six before the attention, `norm2` the others.
 _AROUND_ATTENTION = (0, 1, 2, 6, 7, 8)
 _AROUND_FEED_FORWARD = (3, 4, 5, 9, 10, 11)
 

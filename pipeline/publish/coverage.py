@@ -1,4 +1,4 @@
-"""Coverage of a film: spans of time that are kept in a clip, dropped for a named reason, or failed; and remarks on it.
+"""Coverage of a film, and remarks on it: spans of time kept in a clip, dropped for a named reason, or failed.
 
 The spans tile the film from its first frame to the end given in its header, without gaps and overlaps, so their lengths
 add up to its length. A remark is no failure: a film has no clip, or clips show little of its pictures.

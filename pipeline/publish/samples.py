@@ -66,8 +66,9 @@ def scene_splits(
 
     A film in which no scene starts in a block of `val`, such as a film of one scene, is in one split as a whole. It is
     `val` if floor((n + 1) * s) > floor(n * s), with its place n among the data set's films and the share s: with a
-    share of 0.2 the fifth film, the tenth, ... New films are appended, or take the place of the film that they
-    replace, so they move no other; only where a film takes the path of another one of the data set, later ones move up.
+    share of 0.2 the fifth film, the tenth, ... New films are appended, or
+    replace a film in its position, so the other films keep their splits. If a film takes the path of another film of
+    the dataset, the later ones move up.
 
     Args:
         scenes: all scenes of the film.

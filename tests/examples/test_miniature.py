@@ -1,4 +1,4 @@
-"""World in miniature: stories keep their rules, shards say what the stories say, the recogniser learns to name it."""
+"""World in miniature: stories keep their rules, shards say what the stories say, also after a missed cut."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import cv2
 import numpy as np
 import pytest
 
-from examples.miniature.dataset import CONFIG, StoryFilm, agreement, build_datasets, films_of_the_world
+from examples.miniature.dataset import CONFIG, StoryFilm, agreement, build_datasets, films_of_the_world, write_cast
+from examples.miniature.scripted import CaptionByScript, ScriptedFilm, build_scripted
 from examples.miniature.story import STORY_SECONDS, StoryScene
 from examples.miniature.truth import Truths
 from examples.world.film import FPS, pictures_of
@@ -18,7 +19,9 @@ from examples.world.puppet_motions import COAT_OFF, COAT_ON, MOTIONS, PLANT, Cue
 from examples.world.puppets import CAST
 from examples.world.scenery import PLACES
 from examples.world.textures import Picture
-from examples.world.truth import SOURCE
+from examples.world.truth import SOURCE, SceneTruth, Truth, truth_about
+from pipeline.core.errors import UserError
+from pipeline.core.records import Caption
 from pipeline.core.store import Dataset
 from prompts.tags import TAGS, WhatReply, format_what
 from prompts.what_replies import parse_what
@@ -27,6 +30,7 @@ from training.data.turns import RecordedTurn, read_texts
 
 Pair = tuple[str, str]
 SEEN, UNSEEN, MORE_UNSEEN, MORE = films_of_the_world().values()
+SCENE = StoryScene(Cue("Mika", "wave", 2), "meadow", night=False, flagged=False, time_named=False, story=0)
 
 
 def pairs_in(
@@ -195,3 +199,30 @@ def test_data_that_are_made_stay_as_they_are(world: Path) -> None:
     build_datasets(world, {"dataset": [seen], "unseen": [replace(unseen, scenes=unseen.scenes[:4])]})
     assert before == written()
     assert len(before) >= 2 + 3 + len(CAST)
+
+
+def truth() -> Truth:
+    return truth_about([SCENE.drawn("first")], FPS)
+
+
+def captioned(clip_id: str, _: SceneTruth, level: int) -> Caption:
+    return SCENE.caption(clip_id, level)
+
+
+def captioned_later(clip_id: str, scene: SceneTruth, level: int) -> Caption:
+    return captioned(clip_id, scene, level).model_copy(update={"ST": 1 if level == 5 else -1})
+
+
+def test_another_script_gives_captions_anew_and_the_same_does_not() -> None:
+    first, same, later = (
+        CaptionByScript(truth(), script).ingredients() for script in (captioned, captioned, captioned_later)
+    )
+    assert first == same
+    assert first["script"] != later["script"]
+
+
+def test_a_film_that_cannot_be_read_is_refused_with_its_reason(tmp_path: Path) -> None:
+    (broken := tmp_path / "broken.mp4").write_bytes(b"no film")
+    cast = write_cast(tmp_path / "cast")
+    with pytest.raises(UserError, match=r"broken\.mp4: .+"):
+        build_scripted(tmp_path / "data", [ScriptedFilm(broken, truth(), captioned)], CONFIG, cast)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from examples.miniature.encoders import FITTED
-from examples.miniature.package import HELD_OUT, folder_of_game, unpack_model
+from examples.miniature.package import HELD_OUT, unpack_model
 from examples.miniature.story import StoryScene
 from examples.world.film import pictures_of
 from examples.world.puppet_motions import Cue
@@ -89,10 +89,8 @@ def test_the_packed_model_takes_the_place_of_a_trained_one_but_never_of_a_traini
     assert first_weights(start.shot_decoder()) == first_weights(begun.shot_decoder())
     assert first_weights(start.shot_decoder()) != first_weights(trained.shot_decoder())
     shutil.rmtree(tmp_path / "new" / FITTED)  # as a kill before the start was written leaves it
-    (tmp_path / "new" / FITTED).symlink_to(tmp_path / "new" / "unpacked")  # as an earlier version did
     (tmp_path / "new").rename(tmp_path / "moved")
     unpack_model(tmp_path / "moved")
-    assert not (tmp_path / "moved" / FITTED).is_symlink()
     assert Checkpoint.open(tmp_path / "moved" / "model" / "adapt" / "result").identity() == trained_identity
     begun_log = tmp_path / "begun" / "model" / "log" / "events"
     begun_log.parent.mkdir(parents=True)
@@ -125,11 +123,6 @@ def test_stories_that_the_packed_model_was_trained_on_are_named(
     said = capsys.readouterr().err
     assert ("dataset holds out the stories 4 of stories-1, but" in said) == (story == 4)
     assert ("trained without 5 of stories-1, 12 of stories-2" in said) == (story == 4)
-
-
-def test_another_packed_model_plays_the_strip_anew(tmp_path: Path) -> None:
-    folders = [folder_of_game(tmp_path), folder_of_game(tmp_path), folder_of_game(tmp_path, repacked(tmp_path / "new"))]
-    assert folders[0] == folders[1] != folders[2]
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Clips that a model of the real film has learned by heart: drawn nearer to training data than to their own."""
+"""Clips that a model of the real film has memorised: drawn nearer to training data than to their own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from examples.miniature.real_film import CONFIG, Drawn, by_heart
+from examples.miniature.real_film import CONFIG, Drawn, memorised
 from models.config import mini_config
 from models.engine import Engine
 from models.engine_options import EngineOptions
@@ -32,19 +32,19 @@ def drawn(own: list[Tensor], of: Callable[[int], Tensor]) -> list[Drawn]:
     return [Drawn("run", clip, of(number)) for number, clip in enumerate(own)]
 
 
-def test_a_clip_drawn_as_itself_is_by_heart_if_it_was_trained_on(engine: Engine) -> None:
+def test_a_clip_drawn_as_itself_is_memorised_if_it_was_trained_on(engine: Engine) -> None:
     shown, held_out = clips(1), clips(2)
-    found = by_heart(engine, drawn(shown, shown.__getitem__), drawn(held_out, held_out.__getitem__))
-    assert (found["train, by heart"], found["val, by heart"]) == (1, 0)
-    assert found["train, by heart by chance"] == 0
+    found = memorised(engine, drawn(shown, shown.__getitem__), drawn(held_out, held_out.__getitem__))
+    assert (found["train, memorised"], found["val, memorised"]) == (1, 0)
+    assert found["train, memorised by chance"] == 0
     assert found["train, drawn, dB"] > found["train, reconstructed, dB"]
 
 
-def test_a_held_out_clip_drawn_as_a_training_clip_is_by_heart(engine: Engine) -> None:
+def test_a_held_out_clip_drawn_as_a_training_clip_is_memorised(engine: Engine) -> None:
     shown, held_out = clips(1), clips(2)
-    found = by_heart(engine, drawn(shown, lambda number: shown[number - 1]), drawn(held_out, shown.__getitem__))
-    assert (found["train, by heart"], found["val, by heart"]) == (0, 1)
-    assert found["train, by heart by chance"] == 1, "exchanged by one, they are back in order"
+    found = memorised(engine, drawn(shown, lambda number: shown[number - 1]), drawn(held_out, shown.__getitem__))
+    assert (found["train, memorised"], found["val, memorised"]) == (0, 1)
+    assert found["train, memorised by chance"] == 1, "exchanged by one, they are back in order"
     assert found["val, clips"] == 3
 
 
@@ -52,8 +52,3 @@ def test_the_films_clips_are_of_the_shape_that_the_model_draws() -> None:
     clips, decoder = load_config(CONFIG).clips, mini_config().shot_decoder
     assert (clips.frames, clips.fps) == (decoder.frames, decoder.fps)
     assert clips.width * decoder.height == clips.height * decoder.width
-
-
-def test_its_data_set_states_the_licence_of_the_film() -> None:
-    card, of_demo = (load_config(path).card for path in (CONFIG, CONFIG.parents[1] / "bunny/demo.toml"))
-    assert (card.licence, card.provenance) == (of_demo.licence, of_demo.provenance)

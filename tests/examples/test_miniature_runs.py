@@ -1,20 +1,23 @@
-"""Trainings of the miniature: an ablation of a network has the fitted bases and a network of its own; recipes fit."""
+"""Trainings of the miniature: encoders, starts of ablations, and what variants change."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from examples.commands import run_command
-from examples.miniature.encoders import FITTED
+from examples.miniature.encoders import FITTED, LOOP, LearningCurve, read_curve, train_autoencoder, train_image_encoder
 from examples.miniature.model_runs import ABLATIONS, Variant, start_of, train_variants, variants
-from models.checkpoint import Checkpoint
+from models.checkpoint import TRANSFORMER_FILE, Checkpoint
 from models.config import mini_config
 from models.untrained import new_checkpoint
 from pipeline.core.errors import UserError
 from tests.support.networks.small_run import small_dataset
+from training.config import FitSettings, LoopSettings
 from training.recipes import read_recipe
+from training.trainer import StepReport
 
 OF_TRAINING = {"no-warm-up", "random-frame"}
 BASES = ("autoencoder", "image_encoder", "text_encoder", "language_model")
@@ -73,3 +76,44 @@ def test_a_command_beside_others_has_its_messages_in_a_file(tmp_path: Path) -> N
     with pytest.raises(SystemExit, match=r"messages\.txt says why.*once that is mended, the same command goes on"):
         run_command("train", "all", "--recipe", "none", beside=tmp_path / "messages.txt")
     assert "train --help" in (tmp_path / "messages.txt").read_text()
+
+
+def test_a_learning_curve_has_the_validations_and_goes_on_after_a_stop(tmp_path: Path) -> None:
+    curve = LearningCurve(tmp_path / "curve.jsonl")
+    curve(StepReport("stills", 1, 4, {"loss": 0.5}))
+    assert read_curve(curve.path) == []
+    curve(StepReport("stills", 2, 4, {"loss": 0.5, "val/psnr_val": 20.0}))
+    (first,) = read_curve(curve.path)
+    assert {**first, "cpu_seconds": 0} == {"phase": "stills", "step": 2, "cpu_seconds": 0, "psnr_val": 20.0}
+    curve.path.write_text(json.dumps({**first, "cpu_seconds": 100.0}) + "\n")
+    LearningCurve(curve.path)(StepReport("clips", 4, 4, {"val/psnr_val": 21.5}))
+    second = read_curve(curve.path)[1]
+    assert (second["phase"], second["psnr_val"]) == ("clips", 21.5)
+    assert 100 <= second["cpu_seconds"] < 101
+
+
+@pytest.mark.nightly
+def test_both_encoders_are_trained_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "dataset").symlink_to(small_dataset())
+    loop = LOOP.model_copy(update={"steps": 2, "batch_size": 4, "micro_batch": 4})
+    few = LoopSettings(steps=2, batch_size=2, micro_batch=2, learning_rate=1e-3, validate_every=1)
+    settings = FitSettings(stills=few, clips=few, judged=1, pictures=0)
+    seen = train_image_encoder(tmp_path, loop)
+    fitted = train_autoencoder(tmp_path, settings)
+    said = capsys.readouterr().err
+    assert "image encoder, random: " in said
+    assert "autoencoder: train " in said
+    written = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
+    assert (train_image_encoder(tmp_path, loop), train_autoencoder(tmp_path, settings)) == (seen, fitted)
+    assert written == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
+    encoder, autoencoder = "bases/image_encoder/model.safetensors", f"bases/autoencoder/{TRANSFORMER_FILE}"
+    start = tmp_path / "start"
+    assert (start / encoder).read_bytes() != (seen / encoder).read_bytes() == (fitted / encoder).read_bytes()
+    assert (
+        (start / autoencoder).read_bytes() == (seen / autoencoder).read_bytes() != (fitted / autoencoder).read_bytes()
+    )
+    curve = read_curve(tmp_path / "autoencoder" / "curve.jsonl")
+    assert [(point["phase"], point["step"]) for point in curve] == [
+        (phase, step) for phase in ("stills", "clips") for step in (1, 2)
+    ]
+    assert {"psnr_train", "psnr_val"} <= curve[0].keys()

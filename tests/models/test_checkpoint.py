@@ -19,7 +19,6 @@ from transformers import MistralForCausalLM
 from models.checkpoint import ADAPTER, DECODER_LORA, DECODER_OWN, ENCODERS, RESAMPLERS, SHOT_ENCODER, Checkpoint
 from models.checkpoint_writer import save_game_model, save_shot_decoder, save_shot_encoder, writing
 from models.config import CONFIG, Base, ModelConfig, inside_id, tiny_config
-from models.game_model import GameModel
 from models.tokens import VOCABULARY, PastTurn, State, TokenPrompt, write_prompt
 from models.untrained import new_checkpoint
 from pipeline.core.errors import UserError
@@ -271,11 +270,6 @@ def _prompt(checkpoint: Checkpoint) -> TokenPrompt:
     tokens = torch.randn(shape.shot_tokens, shape.width, generator=generator)
     past = [PastTurn("Character: Ann; Motion: slowly walk.", tokens, State(2, 0, 1, -1))]
     return write_prompt(checkpoint.tokenizer(), past, "Ann runs home", shape.shot_tokens, checkpoint.config.conventions)
-
-
-def test_the_game_model_has_the_window_of_its_configuration() -> None:
-    model: GameModel = Checkpoint.open(tiny_checkpoint()).game_model()
-    assert model.language_model.get_base_model().config.vocab_size == VOCABULARY
 
 
 @pytest.mark.parametrize("name", [CONFIG, SHOT_ENCODER, "bases/language_model/model.safetensors"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -56,14 +55,6 @@ def test_a_last_frame_that_only_repeats_is_left_out_if_the_checkpoint_notes_it(t
     padded = Checkpoint(checkpoint.folder, checkpoint.config.replaced(still_last_frame=True))
     assert (len(whole), padded.config.shown_frames) == (9, 8)
     np.testing.assert_array_equal(play(engine_of(padded)).frames_THWC, whole[:8])
-
-
-def test_a_checkpoint_older_than_the_note_plays_all_frames(tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(brief_checkpoint(), tmp_path / "checkpoint"))
-    config = json.loads((folder / "config.json").read_text())
-    assert config.pop("still_last_frame", False) is False
-    (folder / "config.json").write_text(json.dumps(config))
-    assert len(play(Engine.load(folder, EngineOptions("cpu", steps=1))).frames_THWC) == 9
 
 
 @pytest.mark.slow

@@ -103,16 +103,6 @@ def test_the_released_shift_reads_past_the_last_query() -> None:
     torch.testing.assert_close(model.predict(prompt).shot_tokens_LD, expected_LD.detach(), atol=1e-4, rtol=1e-4)
 
 
-def test_queries_of_the_turn_to_predict_see_one_another() -> None:
-    model, first_query = small_model(), 32000
-    prompt = prompt_of("Qiqi runs", past_turn(1))
-    before = model.predict(prompt).shot_tokens_LD
-    with torch.no_grad():
-        model.language_model.get_base_model().model.embed_tokens.weight[first_query + SHOT - 1] += 1
-    after = model.predict(prompt).shot_tokens_LD
-    assert (after - before).abs().amax(1).min() > 1e-3, "a change of the last query reaches every query"
-
-
 def test_the_trained_copy_of_the_last_norm_is_used() -> None:
     model, prompt = small_model(), prompt_of("Qiqi runs")
     norm, before = (
@@ -158,15 +148,6 @@ def test_a_predicted_state_is_legal_for_any_weights(spoil: str) -> None:
     assert State.from_ids(state.ids) == state
 
 
-def test_predictions_are_repeatable_and_their_tensors_trainable() -> None:
-    model, prompt = shared_model(), prompt_of("Qiqi runs", past_turn(1))
-    first, second = model.predict(prompt), model.predict(prompt)
-    assert torch.equal(first.shot_tokens_LD, second.shot_tokens_LD)
-    assert first.state == second.state
-    assert not first.shot_tokens_LD.requires_grad
-    assert not first.shot_tokens_LD.is_inference()
-
-
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_padding_a_batch_changes_no_prompt_in_it(attention: str) -> None:
     model = shared_model(attention)
@@ -195,18 +176,6 @@ def test_training_and_play_compute_the_same(shift: int) -> None:
         for row_V, legal in zip(output.state_logits_B4V[0], LEGAL_IDS, strict=True)
     ]
     assert State.from_ids(best) == prediction.state
-
-
-def test_state_logits_are_those_before_each_value() -> None:
-    model, prompt = shared_model(), prompt_of("Qiqi runs", past_turn(1), target=STATE)
-    states_LH = states_without_cache(model, prompt, [])
-    before = [
-        place
-        for place, one in enumerate(prompt.ids_L.tolist())
-        if one in (ID["<ML>"], ID["<SC>"], ID["<ET>"], ID["<ST>"])
-    ]
-    expected_4V = model.language_model.get_base_model().lm_head(states_LH[before[-4:]])
-    torch.testing.assert_close(model([prompt]).state_logits_B4V[0], expected_4V, atol=1e-4, rtol=1e-4)
 
 
 def test_the_state_to_learn_does_not_reach_the_shot() -> None:
@@ -305,15 +274,6 @@ def test_queries_see_one_another_in_a_real_mistral(attention: str) -> None:
     plain = restated(model, embeddings_1LH[0], causal)
     np.testing.assert_allclose(result[:4], plain[:4], atol=2e-5)
     assert np.abs(result[4:] - plain[4:]).max(-1).min() > 1e-3
-
-
-@ATTENTIONS
-def test_a_two_dimensional_mask_would_be_silently_causal(attention: str) -> None:
-    model, embeddings_1LH = small_mistral(attention), inputs(12)
-    published_1L = torch.where(places(12, *range(4, 9)), -1, 1)
-    with torch.no_grad():
-        result = model(inputs_embeds=embeddings_1LH, attention_mask=published_1L).last_hidden_state[0].numpy()
-    np.testing.assert_allclose(result, restated(model, embeddings_1LH[0], causal), atol=2e-5)
 
 
 @ATTENTIONS

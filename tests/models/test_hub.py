@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from models.checkpoint import Checkpoint
 from models.config import CONFIG, Base, Component, full_config
-from models.hub import PUBLISHED, load_tokenizer, pinned
+from models.hub import PUBLISHED, load_tokenizer
 from pipeline.core.errors import UserError
 from tests.support.networks.tiny_models import copy_of_tiny, tiny_checkpoint
 from training.baselines.config import full
@@ -132,15 +132,6 @@ def _state(network: object) -> dict[str, torch.Tensor]:
     return network.state_dict()
 
 
-def test_the_failing_base_is_named(tmp_path: Path) -> None:
-    folder = copy_of_tiny(tmp_path / "checkpoint")
-    values = json.loads((folder / CONFIG).read_text())
-    values["bases"]["image_encoder"]["id"] = str(tmp_path / "no-pictures")
-    (folder / CONFIG).write_text(json.dumps(values))
-    with pytest.raises(UserError, match="no-pictures cannot be loaded"):
-        Checkpoint.open(folder).image_encoder()
-
-
 def _as_hub_cache(home: Path, repository: str, folder: Path, subfolder: str = "") -> None:
     """Arrange a folder as in the hub's cache, as if it had been downloaded."""
     place = home / "hub" / f"models--{repository.replace('/', '--')}"
@@ -180,11 +171,6 @@ checkpoint.game_model(), checkpoint.shot_decoder(), checkpoint.text_encoder()
         "tokenizer_subfolder": "",
     }
     assert not (tmp_path / "start/bases/language_model").exists()
-
-
-def test_a_folder_has_no_commit_to_pin() -> None:
-    folder = Base(id=str(tiny_checkpoint() / "bases/language_model"))
-    assert pinned(folder) == folder
 
 
 def named(folder: Path, base: str) -> Checkpoint:

@@ -136,13 +136,6 @@ def test_sizes_and_epsilon_survive_saving(tmp_path: Path):
     assert torch.equal(denoise(again, *inputs(), scopes), denoise(decoder, *inputs(), scopes))
 
 
-def test_overrides_win_over_the_stock_folder_and_the_rest_is_kept(stock_folder: Path):
-    decoder = ShotDecoder.from_pretrained(stock_folder, **decoder_options(config(norm_out_eps=1e-6)))
-    assert decoder.config.sample_frames == 17
-    assert decoder.config.time_embed_dim == 32
-    assert decoder.norm_out.norm.eps == 1e-6
-
-
 def test_the_stored_table_of_positions_is_used_in_every_call():
     decoder = made()
     assert decoder.patch_embed.pos_embedding.shape == (1, 80 + 5 * 4 * 6, 128)
@@ -343,13 +336,6 @@ def test_later_phases_undo_the_earlier_ones():
     assert {name for name, parameter in decoder.named_parameters() if parameter.requires_grad} == joint
     assert "norm_out.linear.weight" not in joint
     assert "patch_embed.proj.weight" not in joint
-
-
-def test_every_trained_parameter_is_listed_once():
-    encoder, decoder = small()
-    listed = unfreeze_for_joint(encoder, decoder)
-    assert len({id(parameter) for parameter in listed}) == len(listed)
-    assert {id(parameter) for parameter in listed} == {id(each) for each in thawed(encoder) + thawed(decoder)}
 
 
 def test_a_decoder_without_adapters_is_refused():

@@ -76,7 +76,7 @@ def parse_names(texts: Iterable[str]) -> dict[str, str]:
         if not old or not new:
             raise UserError(f"{printable(text)!r} is not NAME=other, as in Ponyo=p0ny0")
         if names.setdefault(old, new) != new:
-            raise UserError(f"--name {printable(old)}=...: is given twice; choose one of the names")
+            raise UserError(f"--name {printable(old)}=... is given twice; choose one of the names")
     return names
 
 
@@ -95,7 +95,7 @@ def check_style(style: CaptionStyle, characters: Iterable[str]) -> None:
     for name in style.names:
         if name not in known:
             raise UserError(
-                f"--name {printable(name)}=...: no chosen clip names this character; write it as it is there"
+                f"--name {printable(name)}=...: no chosen clip names this character; spell it as the captions do"
             )
     written: dict[str, str] = {}
     for name in sorted(known):

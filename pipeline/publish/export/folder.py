@@ -1,11 +1,11 @@
 """Folder of an export: the note in it, its files, and their room on the disk.
 
 The note, `.export.json`, says what the folder is an export of, and which files were written. Only these are ever
-removed: a trainer's caches and results in the same folder stay. Clip files are hard links to those of the data set
-where the disk allows, copies elsewhere.
+removed: a trainer's caches and results in the same folder stay. Clip files are hard links to
+the dataset's files if the disk allows it, else copies.
 
-Sizes of clips cut anew are estimated from those of the data set. At equal quality bytes grow more slowly than pixels:
-by a rule of thumb, with their power of 0.75.
+The size of clips to cut is estimated from the dataset's clips. At equal quality, bytes grow more slowly than pixels: by
+a rule of thumb, with their power of 0.75.
 """
 
 from __future__ import annotations
@@ -105,29 +105,29 @@ def check_folder(out: Path, trainer: str, dataset: Dataset) -> None:
     _check_path(out)
     for parent in out.resolve().parents:
         if (parent / "dataset.json").exists():
-            raise UserError(f"{out}: is inside the data set {parent}; name another folder with --out")
+            raise UserError(f"{out} is inside the dataset {parent}; name another folder with --out")
         if (parent / NOTE).exists():
-            raise UserError(f"{out}: is inside the export {parent}; name another folder with --out")
+            raise UserError(f"{out} is inside the export {parent}; name another folder with --out")
     if not out.exists():
         return
     if not out.is_dir():
-        raise UserError(f"{out}: is a file; name a folder with --out")
+        raise UserError(f"{out} is a file; name a folder with --out")
     if (out / "dataset.json").exists():
-        raise UserError(f"{out}: is a data set; name another folder with --out")
+        raise UserError(f"{out} is a dataset; name another folder with --out")
     for folder in out.rglob("*/"):
         if folder.is_symlink():
-            raise UserError(f"{folder}: is a link, and what it leads to would be changed; delete the link")
+            raise UserError(f"{folder} is a link, and the export would change its target; delete the link")
     note = read_note(out)
     if note is None:
         if any(not path.name.startswith(".") for path in out.iterdir()):
-            raise UserError(f"{out}: is not empty and not an export; name another folder with --out")
+            raise UserError(f"{out} is neither empty nor an export; name another folder with --out")
         return
     if note.trainer != trainer:
-        raise UserError(f"{out}: is an export for {note.trainer}; name another folder with --out")
+        raise UserError(f"{out} is an export for {note.trainer}; name another folder with --out")
     films = {entry.film_id for entry in dataset.record.films}
     place, here = Path(note.dataset), dataset.root.absolute()
     if not films.issuperset(note.films) or (place != here and (place / "dataset.json").exists()):
-        raise UserError(f"{out}: is an export of another data set, {place}; name another folder with --out")
+        raise UserError(f"{out} is an export of another dataset, {place}; name another folder with --out")
 
 
 def _check_path(out: Path) -> None:
@@ -136,7 +136,9 @@ def _check_path(out: Path) -> None:
     if not is_text(path) or not path.isprintable():
         raise UserError(f"{printable(path)}: trainers cannot read such a path; name another --out")
     if found := sorted(set(_MISREAD.findall(path))):
-        raise UserError(f"{path}: trainers do not take {' '.join(found)} for part of a path; name another --out")
+        raise UserError(
+            f"{path}: trainers read {' '.join(found)} as a pattern, not as part of a path; name another --out"
+        )
 
 
 def text_hash(text: str) -> str:
@@ -197,8 +199,8 @@ def check_room_for_copies(out: Path, files: Iterable[tuple[Path, str]]) -> None:
     )
     if copied > (free := _free(out)):
         raise NoRoomError(
-            f"{out}: on another disk than the data set, so that {_size(copied)} are copied, and "
-            f"{_size(free)} are free; make room, or export to the disk of the data set"
+            f"{out} is on another disk than the dataset; {_size(copied)} would be copied, and {_size(free)} are free; "
+            "make room, or export to the disk of the dataset"
         )
 
 
@@ -221,7 +223,7 @@ def check_room_for_cuts(out: Path, clips: Iterable[tuple[Clip, str]], cut: ClipF
     needed += fetched if missing else 0
     if needed > (free := _free(out)):
         raise NoRoomError(
-            f"{out}: {len(missing)} clips cut anew take about {_size(needed)}, and {_size(free)} are free; "
+            f"{out}: cutting {len(missing)} clips takes about {_size(needed)}, and {_size(free)} are free; "
             "make room, or choose fewer clips"
         )
 

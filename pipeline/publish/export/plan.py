@@ -22,7 +22,7 @@ from pipeline.publish.export.captions import CaptionForm, CaptionStyle, check_st
 from pipeline.publish.export.folder import check_folder, check_room_for_copies, check_room_for_cuts
 from pipeline.publish.export.recut import (
     CutLog,
-    check_at_hand,
+    check_available,
     check_rate,
     film_notices,
     inside_scenes,
@@ -83,7 +83,7 @@ class ExportPlan:
     family: Preset | None
     """Models that the files are for."""
     cuts: bool
-    """True: the clips are cut anew from the films."""
+    """True: the clips are cut again from the films."""
     notices: tuple[str, ...]
 
     def starts(self, folder: FilmFolder) -> dict[str, float]:
@@ -138,7 +138,7 @@ def _kept(dataset: Dataset, choice: ClipChoice, stages: Sequence[str]) -> tuple[
         why = "; ".join(["no kept clip meets these conditions", *left_out])
         raise UserError(f"{dataset.root}: {why}; `animegamer status` shows the data set")
     if any(seen.split is None for seen in kept):
-        raise UserError(f"{dataset.root}: it is not published yet; finish `animegamer build` first")
+        raise UserError(f"{dataset.root} is not published yet; finish `animegamer build` first")
     return kept, left_out
 
 
@@ -254,13 +254,13 @@ def _checked_files(plan: ExportPlan) -> ExportPlan:
         except OSError as error:
             raise UserError(f"{clip.source}: cannot be read ({error.strerror}); run `animegamer build`") from error
         if size != clip.seen.clip.bytes:
-            raise UserError(f"{clip.source}: was changed or damaged; delete it and run `animegamer build` again")
+            raise UserError(f"{clip.source} was changed or damaged; delete it and run `animegamer build` again")
     check_room_for_copies(plan.request.out, [(clip.source, clip.file) for clip in plan.clips])
     return plan
 
 
 def _checked_films(plan: ExportPlan) -> ExportPlan:
-    """Check that films are fast enough and at hand; leave out clips whose last frame is in the next scene."""
+    """Check that films are fast enough and available; leave out clips whose last frame is in the next scene."""
     preset = plan.family
     assert preset is not None
     notices, inside = [*plan.notices, *length_notices(plan.format, preset.clips)], set[str]()
@@ -279,12 +279,12 @@ def _checked_films(plan: ExportPlan) -> ExportPlan:
 
 
 def _check_what_is_cut(plan: ExportPlan) -> None:
-    """Check that the films to cut are at hand, and that there is room; a film whose clips are all cut is not needed."""
+    """Check that the films to cut are available, and that there is room; films whose clips are all cut do not count."""
     out = plan.request.out
     log = CutLog(out)
     needed = [folder.film for folder in plan.folders if spans_to_cut(log, folder, plan.starts(folder), plan.format)]
     for film in needed:
-        check_at_hand(film)
+        check_available(film)
     fetched = max((film.bytes for film in needed if is_address(film.source)), default=0)
     check_room_for_cuts(out, [(clip.seen.clip, clip.file) for clip in plan.clips], plan.format, fetched)
 

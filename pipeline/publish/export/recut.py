@@ -7,7 +7,7 @@ frame twice, where the start lies near the time of a frame and times are rounded
 The film is decoded once, from its start to the end of the last span, in a child process. Finished clips are noted in a
 log in the export (`CutLog`), so that a killed export goes on with the next one.
 
-Before that, films are checked: at hand, fast enough, and which clips stay in their scene at the new length.
+Checks come first: whether films are available and fast enough, and which clips stay in their scene at the new length.
 """
 
 from __future__ import annotations
@@ -303,7 +303,7 @@ def inside_scenes(folder: FilmFolder, preset: Preset) -> set[str]:
     return {row.clip_id for row in folder.read("clips", Clip) if row.start_seconds + length < ends[row.scene]}
 
 
-def check_at_hand(film: Film) -> None:
+def check_available(film: Film) -> None:
     """Refuse a film that is no longer where the data set found it.
 
     Raises:
@@ -315,9 +315,7 @@ def check_at_hand(film: Film) -> None:
     if not path.is_file():
         raise UserError(
             f"{film.name} is no longer at {film.source}, and --preset cuts from the film; "
-            "put it back, or run `animegamer build` with its new place"
+            "put it back, or run `animegamer build` with its new path"
         )
     if path.stat().st_size != film.bytes:
-        raise UserError(
-            f"{film.source}: is not the film that the data set was built from; run `animegamer build` again"
-        )
+        raise UserError(f"{film.source} is not the film that the dataset was built from; run `animegamer build` again")

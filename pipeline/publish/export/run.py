@@ -140,7 +140,7 @@ def _cut_film(plan: ExportPlan, folder: FilmFolder, spans: tuple[Span, ...], pro
     try:
         hashes = Hashes(out / FILM_HASHES)
         if film_hash(source, hashes, progress) != film.sha256:
-            raise UserError(f"{film.source}: is not the film that the data set was built from; build again")
+            raise UserError(f"{film.source} is not the film that the dataset was built from; build again")
         hashes.save()
         call_in_child(cut_spans, job, film.film_id, progress)
         delete_local_copy(film.source, out)

@@ -1,7 +1,7 @@
 """Text files of an export about all its clips: table, trainer's configuration and start command, card for the hub.
 
-`datasets` and the hub's viewer read a folder of videos with a `metadata.jsonl` whose column `file_name` is the path of
-the video beside it. Croissant 1.0 is JSON-LD; `mlcroissant validate` checks it.
+`datasets` and the hub's viewer read a folder of videos with a `metadata.jsonl`, whose column `file_name` has the paths
+of the videos. Croissant 1.0 is JSON-LD; `mlcroissant validate` checks it.
 """
 
 from __future__ import annotations

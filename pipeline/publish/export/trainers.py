@@ -2,10 +2,10 @@
 
 Facts are from the trainers' own sources; each entry names the file. All read MP4 files; most read a text file beside
 each (`beside`), the others a table (`table`) with a row a clip. A preset has the frames, rate and size that a family of
-models is trained with, 2 seconds each: Wan and HunyuanVideo compress time by 4, so they take 4n + 1 frames
-(musubi-tuner, docs/dataset_config.md); LTX-Video takes 8n + 1 (diffusion-pipe, models/ltx_video.py: `round_frames=8`),
-and so does the CogVideoX preset. The rates are those of diffusion-pipe (models/wan/wan.py: `framerate = 16`,
-models/hunyuan_video.py: 24) and of SimpleTuner's examples (49 frames at 24 for LTX-Video).
+models is trained with, 2 seconds each. Wan and HunyuanVideo compress time by 4 and take 4n + 1 frames (musubi-tuner,
+docs/dataset_config.md). LTX-Video takes 8n + 1 (diffusion-pipe, models/ltx_video.py: `round_frames=8`), and so does the
+CogVideoX preset. diffusion-pipe gives the rates of Wan and HunyuanVideo (models/wan/wan.py: `framerate = 16`,
+models/hunyuan_video.py: 24), SimpleTuner's examples the rate of LTX-Video.
 """
 
 from __future__ import annotations

@@ -25,12 +25,12 @@ from models.checkpoint import (
     precision_of,
 )
 from models.checkpoint_writer import save_game_model, save_shot_decoder
-from models.config import CONFIG, PUBLISHED_VALUES, RELEASED_CONVENTIONS, full_config
+from models.config import CONFIG, PUBLISHED_VALUES, RELEASED_CONVENTIONS
 from models.released.importer import import_weights
 from models.released.names import (
     TRANSFORMER,
 )
-from models.shot_decoder import ShotDecoder, add_lora, denoise
+from models.shot_decoder import denoise
 from tests.support.networks.published_weights import (
     DIT,
     LLM,
@@ -93,15 +93,6 @@ def test_shot_decoder_computes_what_the_published_one_does(imported: Checkpoint,
     assert theirs.abs().mean() > 0.1
     assert network.norm_out.norm.eps == 1e-6
     assert network.transformer_blocks[0].attn1.to_q.scaling == {"default": 1 / TINY.rank}
-
-
-def test_released_adapters_are_scaled_by_a_sixty_fourth(tmp_path: Path) -> None:
-    config = full_config()
-    shot_decoder = config.shot_decoder.model_copy(update={"lora_alpha": 1})
-    with torch.device("meta"):
-        network = ShotDecoder(num_layers=1)
-        add_lora(network, shot_decoder)
-    assert network.transformer_blocks[0].attn1.to_out[0].scaling == {"default": 1 / 64}
 
 
 def test_plain_diffusers_reads_transformer_adapters_and_their_scale(imported: Checkpoint) -> None:

@@ -307,16 +307,16 @@ def test_folders_of_others_are_refused(dataset: Dataset, tmp_path: Path) -> None
     export(dataset, out)
     other = published(tmp_path / "other", captioner=MODEL)
     for refused, trainer, reason in (
-        (dataset.root, "folder", "is a data set"),
-        (dataset.root / "clips", "folder", "inside the data set"),
-        (tmp_path, "folder", "not empty"),
+        (dataset.root, "folder", "is a dataset"),
+        (dataset.root / "clips", "folder", "inside the dataset"),
+        (tmp_path, "folder", "neither empty nor an export"),
         (out, "huggingface", "export for folder"),
         (out / "training" / "new", "folder", "inside the export"),
-        (other.root / "new", "folder", "inside the data set"),
+        (other.root / "new", "folder", "inside the dataset"),
     ):
         with pytest.raises(UserError, match=reason):
             export(dataset, refused, trainer)
-    with pytest.raises(UserError, match="another data set"):
+    with pytest.raises(UserError, match="another dataset"):
         export(other, out)
     shutil.move(dataset.root, tmp_path / "moved")
     assert export(Dataset(tmp_path / "moved"), out).changed == 0
