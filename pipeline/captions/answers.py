@@ -1,8 +1,8 @@
 """Answers about a clip: its questions in order, the stored replies to them, and the caption made from these.
 
-The first question, `who`, finds the characters on screen; the second, `what`, names them and asks which of them acts,
-so it is known only once the first is settled: by a usable reply, or by using up the repairs. In that case the second
-question is asked without names, and the caption's characters are null.
+The first question, `who`, finds the characters on screen. The second, `what`, names them and asks which of them acts.
+It is known only once the first has a usable reply or no repairs left. Without a usable reply, the second question is
+asked without names, and the caption's characters are null.
 
 A question that has used up its repairs is closed. It can be opened again for one new attempt (`reopened`).
 

@@ -2,12 +2,12 @@
 
 A subject is a clip, or a story or a window of games in an evaluation.
 
-More of them are worked on than requests may be in flight, so that their pictures are ready when a place becomes free;
-no more than that, so that memory does not grow with their number. One that fails is reported by name and the others go
-on. The loop ends early when the service as a whole cannot be used, when the budget is used up, or when several in a row
-are rejected, in this loop and those before it, which ends the asking of the whole build. Requests in flight then end,
-and their replies are kept: an aborted request is paid for, and many of them stall lmdeploy's engine (InternLM/lmdeploy
-issue 1788). Only an exception of `progress`, such as that of Ctrl-C, aborts them.
+The loop works on more subjects than it may send requests, so that their pictures are ready when a slot becomes free. It
+works on no more than that, so that memory does not grow with their number. If a subject fails, the loop reports it by
+name and continues. It ends early in three cases: the service as a whole cannot be used, the budget is used up, or the
+server rejects several subjects in a row. Rejections count across loops, and end the questions of the whole build.
+Requests in flight then end, and their replies are kept: an aborted request is paid for, and many of them stall
+lmdeploy's engine (InternLM/lmdeploy issue 1788). Only an exception of `progress`, such as Ctrl-C, aborts them.
 """
 
 from __future__ import annotations

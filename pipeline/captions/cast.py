@@ -8,11 +8,11 @@
 
 The sheets have a panel per character in the order of names, with number and name above its pictures. A panel is one
 tile of InternVL, so that no tile edge cuts it, and a sheet has at most as many panels as InternVL cuts tiles; a larger
-cast has several sheets, numbered on. The identity of a cast is a hash of the names and of the content of the files
-shown, not of the painted sheets, so a new version of the JPEG encoder does not repeat thousands of questions.
+cast has several sheets, numbered on. A cast is identified by a hash of the names and the shown files. The
+painted sheets are no part of it, so a new version of the JPEG encoder does not repeat thousands of questions.
 
-The folder is untrusted input: every picture is checked before it is decoded, links may not lead out of the folder, and
-names that could not stand in a caption are rejected. Files that are not pictures are left out and listed in `warnings`.
+The folder is untrusted input. We check every picture before we decode it, and reject links that lead out of the folder
+and names that could not stand in a caption. Files that are not pictures are left out and listed in `warnings`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Cast:
     """Casts of single films, by the name of the film's file without suffix, or by film id; case-folded."""
 
     def of(self, film: Film) -> Cast:
-        """Return the cast of a film: its own with that of all films, or that of all films alone."""
+        """Return the cast of a film: the cast of all films, with the film's own characters if it has any."""
         return next((self.films[key] for key in _keys(film) if key in self.films), self)
 
     def without_film(self, films: Iterable[FilmEntry]) -> list[str]:
@@ -71,7 +71,7 @@ class Cast:
 
     @property
     def all_names(self) -> tuple[str, ...]:
-        """Names of the characters of all films, then those of single films."""
+        """Names of the characters of all films, then of single films."""
         return tuple(dict.fromkeys([*self.names, *(name for cast in self.films.values() for name in cast.names)]))
 
     def named(self, indices: tuple[int, ...]) -> tuple[str, ...]:
@@ -101,7 +101,7 @@ def load_cast(folder: Path | None) -> Cast:
 
 
 def reference_pictures(folder: Path) -> dict[str, list[Image.Image]]:
-    """Read the pictures of each character as RGB, those of all films and of single films.
+    """Read the pictures of each character as RGB, for characters of all films and of single films.
 
     Raises:
         UserError: as `load_cast`.

@@ -91,7 +91,7 @@ class ChatClient:
         self._stopped_by: UserError | None = None
         self._resumes_at = self._refused_at = self._died_at = 0.0
         self._refusals = 0
-        """Refusals in a row without an answer in between; those of requests that were in flight together count once."""
+        """Refusals in a row without an answer in between. Refusals of requests in flight together count once."""
 
     async def __aenter__(self) -> ChatClient:
         return self

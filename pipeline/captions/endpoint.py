@@ -144,7 +144,7 @@ _count: ContextVar[_Count | None] = ContextVar("requests_sent", default=None)
 
 @contextmanager
 def counted() -> Iterator[None]:
-    """Count the requests sent in this block together, those of threads that run in a copy of its context too."""
+    """Count the requests of this block together, also from threads that run in a copy of its context."""
     token = _count.set(_Count())
     try:
         yield

@@ -5,8 +5,8 @@ The key is a fingerprint of everything the reply depends on, not the time or the
 several fingerprints side by side: a cast that is changed and changed back asks nothing. The text, how it ended and its
 tokens are stored, and read anew at every use, so a better parser makes use of old replies at no cost.
 
-Replies that are unusable, repairs and all, may be followed by those of a new attempt: the question is asked again as if
-for the first time, and only the replies of the last attempt count. The earlier ones stay stored. A new attempt is
+If all replies to a question are unusable, repairs included, a new attempt may follow: the question is sent as if for
+the first time, and only the replies of the last attempt count. The earlier replies stay stored. A new attempt is
 `unfinished` until its command has collected the captions, so the build after a killed one continues it.
 """
 

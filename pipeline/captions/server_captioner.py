@@ -117,7 +117,7 @@ class ServerCaptioner:
     def _old_captions(self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip) -> dict[str, Caption]:
         """Return the captions to keep where the question would be asked again, by clip id.
 
-        Those whose stored replies are gone, and with `keep_old` those whose question changed.
+        A caption is kept if its stored replies are gone, and with `keep_old` also if its question changed.
         """
         made = {} if self.ask_again else _rows(folder)
         if self.settings.keep_old:

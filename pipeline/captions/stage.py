@@ -186,7 +186,7 @@ def candidates(
 
     Args:
         folder: the film's folder.
-        screened: verdicts of the screening; None: those in the table `screened`.
+        screened: verdicts of the screening; None: read the table `screened`.
     """
     rows = folder.read("screened", Verdict) if screened is None else screened
     levels = {row.clip_id: row.level for row in rows if row.keep}

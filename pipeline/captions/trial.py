@@ -83,7 +83,7 @@ class Trial:
 def try_captions(
     screened: Sequence[tuple[FilmFolder, Sequence[Verdict]]], stage: WriteCaptions, count: int, progress: Progress
 ) -> Trial:
-    """Ask about `count` clips, spread evenly over those that get a caption, and store the replies.
+    """Caption `count` clips, spread evenly over the clips that get a caption, and store the replies.
 
     Args:
         screened: films with their verdicts of the screening.
@@ -108,7 +108,7 @@ def try_captions(
     asked, seconds = 0, 0.0
     for film_id, (folder, _, levels) in films.items():
         captioner, clips = captioners[film_id], [clip for place, clip in chosen if place == film_id]
-        finish_attempts(folder, (clip.clip_id for clip in clips))  # those of a killed build too are asked again
+        finish_attempts(folder, (clip.clip_id for clip in clips))  # a killed build may have left unfinished attempts
         asked += len(captioner.pending(folder, clips, levels, {})[0])
         started, report = time.monotonic(), partial(_report, progress, len(tried), len(chosen))
         failures: dict[str, str] = {}
