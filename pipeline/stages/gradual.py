@@ -38,14 +38,7 @@ from typing import Literal
 import numpy as np
 
 from pipeline.stages import scene_thresholds as limits
-from pipeline.stages.tiny_pictures import (
-    TINY_HEIGHT,
-    TINY_WIDTH,
-    is_blank,
-    light_of,
-    likeness_of,
-    medians,
-)
+from pipeline.stages.tiny_pictures import TINY_HEIGHT, TINY_WIDTH, is_blank, light_of, likeness_of, medians
 
 GradualKind = Literal["dissolve", "fade", "wipe"]
 
