@@ -1,31 +1,65 @@
-"""Command line `animegamer`. Sub-commands import what they need when they run, so help is fast and needs no torch."""
+"""Command line `animegamer`: it imports only the module of the command that runs, so help is fast without torch."""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command, get_group
 
-from flows.commands.audit import audit
-from flows.commands.benchmark import benchmark
-from flows.commands.build import build, config, deploy
-from flows.commands.captions import caption_server, captions
-from flows.commands.clips import clips
-from flows.commands.dataset import calibrate, remove, report, status, verify, vocabulary
-from flows.commands.evaluate import evaluate
-from flows.commands.export import export
-from flows.commands.model import import_weights, new_checkpoint, snapshot
-from flows.commands.play import play
-from flows.commands.review import review
-from flows.commands.train import recipe, train
-from flows.console.errors import user_errors_reported
+from flows.console.terminal import user_errors_reported
+
+MODULES = {
+    "build": "build",
+    "config": "build",
+    "deploy": "build",
+    "status": "dataset",
+    "verify": "dataset",
+    "report": "dataset",
+    "remove": "dataset",
+    "review": "review",
+    "calibrate": "dataset",
+    "vocabulary": "dataset",
+    "audit": "audit",
+    "clips": "clips",
+    "export": "export",
+    "caption-server": "captions",
+    "captions": "captions",
+    "new-checkpoint": "model",
+    "import-weights": "model",
+    "play": "play",
+    "train": "train",
+    "snapshot": "model",
+    "recipe": "train",
+    "benchmark": "benchmark",
+    "evaluate": "evaluate",
+}
+"""Commands in the order of the help, each with the module of `flows.commands` that has a function of its name."""
 
 
 class Commands(TyperGroup):
-    """Command group; a `UserError` of any sub-command is reported here and nowhere else."""
+    """Command group. It loads a command when it is used, and alone reports a `UserError`."""
 
-    def invoke(self, ctx: Any) -> Any:  # the context class belongs to typer's private copy of click
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = dict.fromkeys(MODULES, TyperCommand(None))  # names for the help and for "did you mean"
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - the context class is private to typer
+        """Import a command, or return None if there is none of this name."""
+        if cmd_name not in MODULES:
+            return None
+        found = getattr(import_module(f"flows.commands.{MODULES[cmd_name]}"), cmd_name.replace("-", "_"))
+        if isinstance(found, typer.Typer):
+            command: Any = get_group(found)
+            command.name = cmd_name
+            return command
+        single = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+        single.command(cmd_name)(found)
+        return get_command(single)
+
+    def invoke(self, ctx: Any) -> Any:
         """Run the sub-command."""
         with user_errors_reported(debug=ctx.params["debug"]):
             return super().invoke(ctx)
@@ -37,7 +71,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
-    help="Anime films to WebDataset shards, and the AnimeGamer model to play on: an endless game of animation shots.",
+    help="Build datasets from anime films, train AnimeGamer on them, and play.",
 )
 
 
@@ -48,34 +82,6 @@ def options(
     ] = False,
 ) -> None:
     """Options common to all commands; `Commands` reads them."""
-
-
-for command in (
-    build,
-    config,
-    deploy,
-    status,
-    verify,
-    report,
-    remove,
-    review,
-    calibrate,
-    vocabulary,
-    audit,
-    clips,
-    export,
-    caption_server,
-    captions,
-    new_checkpoint,
-    import_weights,
-    play,
-    train,
-    snapshot,
-    recipe,
-):
-    app.command()(command)
-app.add_typer(benchmark, name="benchmark")
-app.add_typer(evaluate, name="evaluate")
 
 
 def main() -> None:

@@ -10,23 +10,24 @@ published. A run in which anything failed ends as Failed; by default Prefect wou
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from contextvars import copy_context
+from itertools import chain
 from typing import Any
 
 from prefect import State, flow
+from prefect.runtime import deployment
 from prefect.states import Completed, Failed
 
 from flows.artifacts import show_results
-from flows.deploy import acquire_with_retry
-from flows.engine import run
-from flows.runners import connected, ray_runner
+from flows.deployments import run_at_a_worker
+from flows.engine import connected, ray_runner, run
 from flows.tasks import run_batch, run_publish_stage, run_stage, run_task
-from flows.worker_runs import run_at_a_worker
 from pipeline.captions.endpoint import counted
-from pipeline.core.atomic import held
+from pipeline.core.atomic import HeldError, held
 from pipeline.core.config import RunSettings
 from pipeline.core.errors import UserError
 from pipeline.core.plain_text import is_text
@@ -40,6 +41,8 @@ from pipeline.plan.workspace import Workspace
 from pipeline.remote.film_cache import delete_local_film
 
 ONBOARD, BUILD = "onboard-film", "build-dataset"
+LOCK_WAIT_SECONDS = 120
+"""Longest wait of a worker's run for a lock: an NFS server releases the locks of a dead machine after 90 seconds."""
 
 
 @flow(name=BUILD, persist_result=False)
@@ -96,7 +99,14 @@ def _run_film(film_id: str, plan: Plan) -> str | None:
     if plan.config.run.runner == "workers":  # the server would store the films with every run
         state = run_at_a_worker(film_id, plan.request.model_copy(update={"films": ()}))
     else:
-        state = _run_in_process(film_id, plan)
+        settings = plan.config.run
+
+        @flow(name=ONBOARD, flow_run_name="{film_id}", persist_result=False)
+        def planned(film_id: str) -> None:
+            run_stages(plan.workspace, film_id, lambda: plan.unfinished[film_id], settings)
+
+        on_ray = settings.runner == "ray"
+        state = run(planned.with_options(task_runner=ray_runner(settings)) if on_ray else planned, film_id)
     delete_local_film(plan.dataset.folder(film_id))  # the plan's own copy, if another machine did the work
     if state.is_completed():
         return None
@@ -109,17 +119,6 @@ def _run_film(film_id: str, plan: Plan) -> str | None:
     except UserError as error:
         return f"{film_id}: {message}; {error}"
     return f"{folder.film.name}: {failure.reason if failure else message}"
-
-
-def _run_in_process(film_id: str, plan: Plan) -> State[Any]:
-    """Run the plan's stages of the film in this process, under the name of the flow `onboard_film`."""
-    settings = plan.config.run
-
-    @flow(name=ONBOARD, flow_run_name="{film_id}", persist_result=False)
-    def planned(film_id: str) -> None:
-        run_stages(plan.workspace, film_id, lambda: plan.unfinished[film_id], settings)
-
-    return run(planned.with_options(task_runner=ray_runner(settings)) if settings.runner == "ray" else planned, film_id)
 
 
 @flow(name=ONBOARD, flow_run_name="{film_id}", persist_result=False)
@@ -149,25 +148,50 @@ def run_stages(
         folder.sweep()
         try:
             with _failure_saved(folder):
-                for stage in stages():
-                    _run_stage_if_stale(stage, folder, workspace, settings)
+                for task, stage, name, *batch in chain.from_iterable(_work_left(stage, folder) for stage in stages()):
+                    run_task(task, stage, workspace, film_id, settings, name, *batch)
         finally:
             delete_local_film(folder)
 
 
-def _run_stage_if_stale(stage: Stage, folder: FilmFolder, workspace: Workspace, settings: RunSettings) -> None:
-    """Run the pending batches, then the stage if it is stale; the task's name gives the reason of a rerun."""
-    film_id, found = folder.film_id, staleness_of(stage, folder)  # now: a stage before it may have changed its tables
+def _work_left(stage: Stage, folder: FilmFolder) -> Iterator[tuple[Any, ...]]:
+    """Yield the tasks of a stage: pending batches, then the stage if it is stale; the name gives the reason of a rerun.
+
+    Each item has the task, the stage, the name and the batch, if any. It is run before the next one is asked for.
+    """
+    found = staleness_of(stage, folder)  # now: a stage before it may have changed its tables
     stale_reason, pending = found.stale_reason, found.pending
     for number, batch in enumerate(pending.batches, start=1):
-        run_task(run_batch, stage, workspace, film_id, settings, f"{stage.name}, batch {number}", batch)
+        yield run_batch, stage, f"{stage.name}, batch {number}", batch
     if pending.batches and not stale_reason:  # the batches may have left results that the stage has yet to collect
         pending = stage.pending(folder, current=True)
-    if not stale_reason and not pending.uncollected:
-        return
-    is_first_run = stale_reason and not folder.stage_record(stage.name)
-    name = stage.name if is_first_run else f"{stage.name} again ({stale_reason or pending.reason})"
-    run_task(run_stage, stage, workspace, film_id, settings, name)
+    if stale_reason or pending.uncollected:
+        is_first_run = stale_reason and not folder.stage_record(stage.name)
+        name = stage.name if is_first_run else f"{stage.name} again ({stale_reason or pending.reason})"
+        yield run_stage, stage, name
+
+
+@contextmanager
+def acquire_with_retry(take: Callable[[], AbstractContextManager[object]]) -> Iterator[None]:
+    """Hold the lock that `take` takes; a run started by a worker retries if another process holds it.
+
+    The holder may be the process of an earlier run, which outlives its worker for a moment. In any other run
+    the error is raised at once and names the holder.
+
+    Raises:
+        HeldError: the lock is still held.
+    """
+    deadline = time.monotonic() + LOCK_WAIT_SECONDS
+    with ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(take())
+                break
+            except HeldError:
+                if time.monotonic() > deadline or deployment.id is None:
+                    raise
+            time.sleep(1)
+        yield
 
 
 @contextmanager

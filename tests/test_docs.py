@@ -55,7 +55,9 @@ def python_files() -> set[str]:
 
 @cache
 def animegamer() -> Any:
-    return typer.main.get_command(app)
+    group: Any = typer.main.get_command(app)
+    group.commands = {name: group.get_command(None, name) for name in group.commands}  # loaded, each once
+    return group
 
 
 def broken_links(page: Page) -> Iterator[str]:

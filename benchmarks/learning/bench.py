@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 
 from benchmarks.learning.runs import Learned, fit_settings, learn, recipe_of, say_if_earlier, with_config
 from examples.world.learning_films import FASTER, FIRST, SECOND, write_films
-from flows.console.display import TrainBars
+from flows.console.progress import TrainBars
 from models.checkpoint import Checkpoint
 from models.config import tiny_config
 from models.untrained import new_checkpoint

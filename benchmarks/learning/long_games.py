@@ -39,7 +39,7 @@ from benchmarks.learning.runs import (
     shot_loss,
 )
 from examples.world.learning_films import ShapeFilm, story, write_films
-from flows.console.display import TrainBars
+from flows.console.progress import TrainBars
 from models.checkpoint import Checkpoint
 from models.config import tiny_config
 from models.tokens import PastTurn

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from examples.world.learning_films import MOTION
-from flows.console.display import TrainBars
+from flows.console.progress import TrainBars
 from flows.console.terminal import say
 from models.checkpoint import Checkpoint
 from models.checkpoint_writer import copy_rest, save_config, writing

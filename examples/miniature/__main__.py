@@ -34,8 +34,7 @@ import time
 from collections.abc import Collection
 from pathlib import Path
 
-from flows.console.display import TrainBars
-from flows.console.progress import Bars
+from flows.console.progress import Bars, TrainBars
 from flows.console.terminal import say
 from pipeline.core.errors import UserError
 

@@ -87,8 +87,7 @@ def status(
 
         animegamer status data/ --config stricter.toml --explain
     """
-    from flows.console.status import as_table, explanations
-    from pipeline.plan.status import film_rows, published_line, review_lines
+    from pipeline.plan.status import as_table, explanations, film_rows, published_line, review_lines
 
     shown = Console(soft_wrap=True, width=LONGEST_LINE)
     workspace = open_workspace(dataset)

@@ -11,8 +11,7 @@ from flows.commands.evaluate_judge import judge
 from flows.commands.evaluate_study import study
 from flows.commands.model import need_networks
 from flows.commands.play import stoppable
-from flows.console.display import importing
-from flows.console.progress import Bars
+from flows.console.progress import Bars, importing
 from flows.console.terminal import console, say
 from models.engine_options import EngineOptions
 from pipeline.core.errors import UserError, disk_errors
@@ -118,7 +117,7 @@ def _check(out: Path, benchmark: Path, agents: list[str], steps: int, yardsticks
 
 
 def _print_figures(evaluation: EvaluationFolder, yardsticks: Yardsticks) -> None:
-    from flows.console.figures import figures_table
+    from flows.console.evaluation import figures_table
     from training.evaluation.figures import Figures
 
     console.print(figures_table(Figures.model_validate_json(evaluation.figures.read_bytes())))

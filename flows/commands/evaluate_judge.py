@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from flows.console.evaluation import ScoredCriterion, number, print_scores, warn_of_order
 from flows.console.progress import Bars
-from flows.console.scores import ScoredCriterion, number, print_scores, warn_of_order
 from flows.console.terminal import say
 from pipeline.core.errors import UserError
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.console.scores import ScoredCriterion, number, print_scores, warn_of_order
+from flows.console.evaluation import ScoredCriterion, number, print_scores, warn_of_order
 from flows.console.terminal import say
 
 if TYPE_CHECKING:

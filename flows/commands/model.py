@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from flows.console.display import importing
+from flows.console.progress import importing
 from flows.console.terminal import say
 from pipeline.core.errors import UserError, disk_errors
 

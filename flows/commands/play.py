@@ -10,8 +10,7 @@ from typing import Annotated
 import typer
 
 from flows.commands.model import AgentName, need_networks
-from flows.console.display import importing
-from flows.console.progress import STOPPED, Bars
+from flows.console.progress import STOPPED, Bars, importing
 from flows.console.terminal import say
 from models.engine_options import SHIPPED_GUIDANCE, SHIPPED_STEPS, EngineOptions
 from pipeline.core.errors import UserError

@@ -11,7 +11,7 @@ import typer
 from pydantic import ValidationError
 
 from flows.commands.model import need_networks
-from flows.console.display import importing
+from flows.console.progress import importing
 from flows.console.terminal import say
 from flows.train_run import Ablation, RecipeName, StoppedError, TrainPart, TrainRequest, run_parts
 from pipeline.core.errors import UserError, disk_errors
@@ -222,7 +222,7 @@ def _named_recipe(request: TrainRequest) -> TrainRecipe:
 def _prepared(request: TrainRequest, recipe_read: TrainRecipe | None) -> Iterator[tuple[RunFolder, TrainRecipe]]:
     """Open the folder of a run and its recipe, with progress bars during the block."""
     with importing():
-        from flows.console.display import TrainBars
+        from flows.console.progress import TrainBars
         from training.processes import process_number
         from training.run_folder import RunFolder
         from training.termination import Terminated

@@ -2,8 +2,8 @@
 
 The child sends progress and its result through a pipe. It exits when its parent ends, even by SIGKILL.
 
-Children are forked from a server process of multiprocessing, which has one thread and has imported their modules; a
-fresh interpreter would spend a second on that for every child.
+Children are forked from a server process of multiprocessing, which has one thread. Like this process, it has imported
+the modules beside that of the first work; a fresh interpreter would spend a second on them for every child.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -25,8 +26,6 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 REPORT_SECONDS = 0.1
-_PRELOADED = ("flows.cli", *(f"pipeline.stages.{stage}" for stage in ("probe", "crop", "cut")))
-"""Modules of the work done in children, and the command line: every child runs the `__main__` of its parent again."""
 
 
 def call_in_child(work: Callable[[A, Progress], R], argument: A, record_id: str, progress: Progress) -> R:
@@ -43,7 +42,8 @@ def call_in_child(work: Callable[[A, Progress], R], argument: A, record_id: str,
         RuntimeError: the work raised anything else; the child has printed the traceback.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(list(_PRELOADED))
+    package = work.__module__.rpartition(".")[0] + "."
+    context.set_forkserver_preload([name for name in sys.modules if name.startswith(package)])
     receiver, sender = context.Pipe(duplex=False)
     child = context.Process(target=_serve, args=(work, argument, sender), daemon=True)
     try:

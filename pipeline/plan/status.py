@@ -15,11 +15,13 @@ from enum import StrEnum
 from pathlib import Path
 
 from rich.filesize import decimal
+from rich.table import Table
 
 from pipeline.captions.stage import WriteCaptions
 from pipeline.core.config import ClipSettings, Config
 from pipeline.core.errors import UserError
 from pipeline.core.ingredients import damage
+from pipeline.core.plain_text import printable
 from pipeline.core.records import Clip
 from pipeline.core.stage import Stage, staleness_of
 from pipeline.core.store import Dataset, FilmFolder, StoreError
@@ -45,6 +47,13 @@ class StageState(StrEnum):
 
 SETTLED = (StageState.done, StageState.unknown)
 """States without known work for a build."""
+_COLOURS = {
+    StageState.done: "green",
+    StageState.stale: "yellow",
+    StageState.failed: "red",
+    StageState.missing: "dim",
+    StageState.unknown: "magenta",
+}
 
 
 @dataclass(frozen=True)
@@ -189,3 +198,24 @@ def published_line(dataset: Dataset, config: Config, rows: Sequence[FilmRow]) ->
     if is_published(dataset, config) and not any(row.open_parts for row in rows):
         return f"done: {held}"
     return f"stale: {held}" + (f"; {waiting} films are not in them" if waiting else "")
+
+
+def as_table(rows: Sequence[FilmRow]) -> Table:
+    """Table with a row per film: the state of each stage, counts and size."""
+    stages = list(rows[0].cells) if rows else []
+    table = Table("film", *stages, "clips", "kept", "size", box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        states = (f"[{_COLOURS[cell.state]}]{cell.state}[/]" for cell in row.cells.values())
+        counts = ("-" if count is None else str(count) for count in (row.clips, row.kept))
+        table.add_row(printable(row.film_id), *states, *counts, decimal(row.bytes))
+    return table
+
+
+def explanations(rows: Sequence[FilmRow]) -> list[str]:
+    """Reasons, one line for each part that is not done."""
+    return [
+        f"{row.film_id}  {name}: {cell.state}, {cell.why}"
+        for row in rows
+        for name, cell in row.cells.items()
+        if cell.state is not StageState.done
+    ]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.prefect_settings import set_prefect_defaults
+from flows.commands.build import set_prefect_defaults
 from tests.support.datasets.built_dataset import copy_of_built, small_film
 from tests.support.shared_folders import own_folder
 

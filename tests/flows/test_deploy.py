@@ -18,7 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli import app
-from flows.deploy import acquire_with_retry
+from flows.dataset import acquire_with_retry
 from pipeline.core.atomic import HeldError, held
 from pipeline.core.store import Dataset
 from pipeline.plan.request import BuildRequest
@@ -297,10 +297,9 @@ def test_paths_of_a_request_for_workers_are_absolute(tmp_path: Path, monkeypatch
 
 def test_only_a_run_of_a_deployment_waits_for_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     take = partial(held, tmp_path, "second")
-    monkeypatch.setattr("flows.deploy._is_deployment_run", lambda: False)
     with held(tmp_path, "first"), pytest.raises(HeldError, match="first"), acquire_with_retry(take):
         pass
-    monkeypatch.setattr("flows.deploy._is_deployment_run", lambda: True)
+    monkeypatch.setenv("PREFECT__RUNTIME__DEPLOYMENT__ID", "of a worker")
     first = ExitStack()
     first.enter_context(held(tmp_path, "first"))
     threading.Timer(0.5, first.close).start()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from flows.runners import connected
+from flows.engine import connected
 from pipeline.core.config import RunSettings, checked
 from pipeline.core.errors import UserError
 from pipeline.plan.request import BuildRequest

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from flows.console.status import explanations
 from pipeline.core.errors import UserError
 from pipeline.core.records import RecordError
 from pipeline.core.store import Dataset
 from pipeline.plan.request import Until
-from pipeline.plan.status import Cell, StageState, film_rows, published_line
+from pipeline.plan.status import Cell, StageState, explanations, film_rows, published_line
 from tests.support.builds.rebuilt_films import animegamer, redone, request_for, states
 from tests.support.datasets.built_dataset import SMALL
 from tests.support.media.films import corrupt, make_film

@@ -13,7 +13,7 @@ from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.objects import FlowRun
 from prefect.states import Completed
 
-from flows import worker_runs as film_runs
+from flows import deployments as film_runs
 from pipeline.core.progress import Watch, silent
 
 RUN = SimpleNamespace(id=UUID(int=1), name="film-01234567", state=None, work_pool_name="animegamer")

@@ -169,9 +169,9 @@ def test_a_vocabulary_is_suggested_once(tmp_path: Path) -> None:
 
 def test_prefect_telemetry_is_off_and_heartbeats_are_frequent() -> None:
     """A deployed server marks every build without heartbeats as crashed, even one started in a terminal."""
-    from flows.deploy import DEAD_SECONDS
+    from flows.deployments import DEAD_SECONDS
 
-    script = "from flows.prefect_settings import set_prefect_defaults; set_prefect_defaults(); import os; "
+    script = "from flows.commands.build import set_prefect_defaults; set_prefect_defaults(); import os; "
     script += "from prefect.settings import get_current_settings as s; "
     script += "print(s().server.analytics_enabled, os.environ['DO_NOT_TRACK'], s().flows.heartbeat_frequency)"
     environment = {**os.environ, "PREFECT_SERVER_ANALYTICS_ENABLED": "true", "DO_NOT_TRACK": "0"}
@@ -182,7 +182,7 @@ def test_prefect_telemetry_is_off_and_heartbeats_are_frequent() -> None:
 
 
 LOST_EVENTS = """
-from flows.prefect_settings import set_prefect_defaults
+from flows.commands.build import set_prefect_defaults
 set_prefect_defaults()
 set_prefect_defaults()
 from prefect._internal.concurrency.services import QueueService

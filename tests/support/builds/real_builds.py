@@ -43,7 +43,7 @@ NOT_PART_OF_THE_DATA = (".cache", ".lock")
 
 _FORKER = """
 import json, os, resource, sys, threading
-from flows.prefect_settings import set_prefect_defaults
+from flows.commands.build import set_prefect_defaults
 set_prefect_defaults()
 import flows.cli, flows.dataset, flows.console.summary, pipeline.plan.publish
 assert threading.active_count() == 1, "only a process of one thread can be forked safely"

@@ -1,24 +1,34 @@
-"""Flow runs of the deployment `onboard-film`, one per film: started for the workers of a pool, awaited, cancelled.
+"""Prefect deployments of the builds on a server, and the runs that a build starts for the workers of a pool.
 
-    state = run_at_a_worker("ponyo-01234567", request)
+    animegamer deploy                       # PREFECT_API_URL names the server
+    prefect worker start --pool animegamer
 
-A film has one run at a time. After a killed build, workers may still process its films, so the next build waits for
-those runs before it starts its own: on a shared disk the film's lock prevents two runs at once, at an address
-no lock does.
+The deployments are defined in `prefect.yaml` and applied by `prefect deploy`. The server also gets a work pool,
+concurrency limits, and an automation that marks a run as crashed when its process has died.
+
+A film has one run of `onboard-film` at a time. After a killed build, workers may still process its films, so the next
+build waits for those runs before it starts its own: on a shared disk the film's lock prevents two runs at once, but
+at an address no lock does.
 """
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import timedelta
 from inspect import isawaitable
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx
 from prefect import State
-from prefect.client.orchestration import get_client
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate, WorkPoolCreate
 from prefect.client.schemas.filters import (
     FlowFilter,
     FlowFilterName,
@@ -26,20 +36,27 @@ from prefect.client.schemas.filters import (
     FlowRunFilterState,
     FlowRunFilterStateType,
 )
-from prefect.client.schemas.objects import StateType
+from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.deployments import run_deployment
-from prefect.exceptions import ObjectNotFound
+from prefect.events.actions import ChangeFlowRunState
+from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
+from prefect.events.schemas.events import ResourceSpecification
+from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
+from prefect.settings import PREFECT_API_URL
 from prefect.states import Cancelled, Cancelling, Failed
 
 from flows.console.terminal import say
 from pipeline.core.errors import UserError
 from pipeline.core.progress import Watch, watched
+from pipeline.core.stage import CAPTIONS, GPU
 from pipeline.plan.request import BuildRequest, absolute
 
-if TYPE_CHECKING:
-    from prefect.client.orchestration import SyncPrefectClient
-    from prefect.client.schemas.objects import FlowRun
-
+DEPLOYMENTS_FILE = Path(__file__).parents[1] / "prefect.yaml"
+LIMITS = {GPU: 1, CAPTIONS: 2}
+"""Most tasks with this tag at once, over all machines; a limit that the server already has is not changed."""
+DEAD_RUNS = "animegamer: runs whose process is gone"
+DEAD_SECONDS = 90
+"""Three heartbeats: see `prefect.yaml` for runs of workers, `set_prefect_defaults` for runs at a terminal."""
 FLOW, DEPLOYMENT = "onboard-film", "animegamer"
 """Flow and deployment of a film's run; see `prefect.yaml`."""
 ASK_SECONDS = 5
@@ -49,6 +66,85 @@ TAKEN_UP_SECONDS = 30
 _UNDER_WAY = [StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING, StateType.PAUSED, StateType.CANCELLING]
 _PAGE = 200
 """Most runs that a server lists at once."""
+
+
+def deploy_to(pool: str) -> None:
+    """Create or update everything on the server that PREFECT_API_URL names; safe to repeat.
+
+    Raises:
+        UserError: no server is configured, it cannot be reached, or the deployments cannot be applied.
+    """
+    if not PREFECT_API_URL.value():
+        raise UserError(
+            "deployments live on a Prefect server of your own: start one with `prefect server start` and set "
+            "PREFECT_API_URL, for instance to http://127.0.0.1:4200/api"
+        )
+    if not DEPLOYMENTS_FILE.exists():
+        raise UserError(f"{DEPLOYMENTS_FILE}: no such file; run this from a checkout, workers need only the package")
+    try:
+        with get_client(sync_client=True) as client:
+            _make_pool(client, pool)
+            _make_limits(client)
+            _watch_for_dead_runs(client)
+    except httpx.HTTPError as error:
+        raise UserError(f"the Prefect server at {PREFECT_API_URL.value()} rejected the request: {error}") from error
+    _apply(pool)
+
+
+def _make_pool(client: SyncPrefectClient, pool: str) -> None:
+    from prefect.workers.process import ProcessWorker  # a second of imports that no build needs
+
+    template = ProcessWorker.get_default_base_job_template()
+    try:
+        client.create_work_pool(WorkPoolCreate(name=pool, type=ProcessWorker.type, base_job_template=template))
+    except ObjectAlreadyExists:
+        return
+    say(f"made the work pool {pool}")
+
+
+def _make_limits(client: SyncPrefectClient) -> None:
+    there = {limit.name for limit in client.read_global_concurrency_limits(limit=200)}
+    for tag, slots in LIMITS.items():
+        if f"tag:{tag}" not in there:
+            client.create_global_concurrency_limit(GlobalConcurrencyLimitCreate(name=f"tag:{tag}", limit=slots))
+            say(f"made the limit tag:{tag} of {slots}")
+
+
+def _watch_for_dead_runs(client: SyncPrefectClient) -> None:
+    """Create the automation that marks runs without a heartbeat as crashed: only then can they be retried."""
+    ends = ("Completed", "Failed", "Cancelled", "Crashed")
+    trigger = EventTrigger(
+        posture=Posture.Proactive,
+        match=ResourceSpecification({"prefect.resource.id": "prefect.flow-run.*"}),
+        match_related=ResourceSpecification(
+            {"prefect.resource.role": "flow", "prefect.resource.name": ["build-dataset", "onboard-film"]}
+        ),
+        after={"prefect.flow-run.heartbeat"},
+        expect={"prefect.flow-run.heartbeat", *(f"prefect.flow-run.{end}" for end in ends)},
+        for_each={"prefect.resource.id"},
+        threshold=1,
+        within=timedelta(seconds=DEAD_SECONDS),
+    )
+    crash = ChangeFlowRunState(state=StateType.CRASHED, message="its process gives no sign of life; a retry continues")
+    automation = AutomationCore(name=DEAD_RUNS, trigger=trigger, actions=[crash])
+    known = client.read_automations_by_name(DEAD_RUNS)
+    if known:
+        client.update_automation(known[0].id, automation)
+    else:
+        client.create_automation(automation)
+
+
+def _apply(pool: str) -> None:
+    prefect = (sys.executable, "-m", "prefect", "--no-prompt")
+    environment = {**os.environ, "PREFECT_DEPLOYMENTS_DEFAULT_WORK_POOL_NAME": pool}
+    done = subprocess.run(
+        [*prefect, "deploy", "--all", "--prefect-file", DEPLOYMENTS_FILE],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+    if done.returncode:
+        raise UserError(f"`prefect deploy` ended with exit code {done.returncode}; its output is above")
 
 
 def run_at_a_worker(film_id: str, request: BuildRequest) -> State[Any]:

@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from flows.cli import app
-from flows.console.errors import user_errors_reported
+from flows.console.terminal import user_errors_reported
 from pipeline.core.atomic import held, replacing
 from pipeline.core.errors import DiskError, NoRoomError, disk_errors
 from tests.support.networks.tiny_models import tiny_checkpoint

@@ -10,9 +10,8 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
-from flows.console import display
-from flows.console.display import TrainBars
-from flows.console.progress import Bars
+from flows.console import progress
+from flows.console.progress import Bars, TrainBars
 from pipeline.core.progress import watched
 from training.trainer import StepReport
 
@@ -29,7 +28,7 @@ with Bars().watching(), watched("ponyo\\x1b[2J", "cut") as watch:
 
 IMPORTING = """
 import time
-from flows.console.display import importing
+from flows.console.progress import importing
 
 with importing():
     time.sleep(0.3)
@@ -39,7 +38,7 @@ with importing():
 @pytest.fixture
 def chatty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Remove the minimum interval between lines."""
-    monkeypatch.setattr(display, "SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
 
 
 def test_a_plain_stream_shows_progress_and_end_of_a_stage(chatty: None, capsys: pytest.CaptureFixture[str]) -> None:

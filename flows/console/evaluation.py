@@ -1,13 +1,33 @@
-"""Scores of agents by criterion, as a judge or people gave them: a table, and a warning where the order moves them."""
+"""Tables of an evaluation: the main metrics of every agent, and the scores that a judge or people gave them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import typer
+from rich.markup import escape
+from rich.table import Column, Table
 
 from flows.console.terminal import say
+
+if TYPE_CHECKING:
+    from training.evaluation.figures import Figures
+
+
+def figures_table(figures: Figures) -> Table:
+    """Table with a row per metric that was measured and a column per agent; the best value of a metric is bold."""
+    from training.evaluation.published import PAPER_METRICS
+    from training.evaluation.report.tables import by_metric
+
+    main = {*PAPER_METRICS, "identity", "cast_shown"}
+    means = by_metric(figures, [metric for metric in figures.metrics if metric.name in main])
+    agents = (Column(escape(name), justify="right", overflow="fold") for name in means.heads)
+    table = Table("", *agents, box=None, pad_edge=False, header_style="bold")
+    for row in means.rows:
+        table.add_row(row.name, *(f"[bold]{cell.value}[/]" if cell.is_best else cell.value for cell in row.cells))
+    return table
 
 
 @dataclass(frozen=True)
