@@ -44,3 +44,15 @@ def test_importing_all_of_flows_sets_nothing() -> None:
 def test_help_and_status_need_no_client_of_a_model_server() -> None:
     code = "import sys, flows.cli, pipeline.plan.status; print({'openai', 'tenacity', 'httpx2'} & sys.modules.keys())"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "most"), [(["build", "--help"], 25), (["status", "--help"], 25), (["play", "--help"], 30)]
+)
+def test_a_command_imports_few_modules_before_it_works(words: list[str], most: int) -> None:
+    script = "import sys; from flows.cli import app; app(sys.argv[1:], standalone_mode=False); print(*sys.modules)"
+    said = subprocess.run([sys.executable, "-c", script, *words], capture_output=True, text=True, check=True).stdout
+    names = said.splitlines()[-1].split()
+    ours = [name for name in names if name.split(".")[0] in ("pipeline", "flows", "prompts", "models", "training")]
+    assert "flows.commands" in ours
+    assert len(ours) <= most, ours
