@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from pipeline.core.errors import UserError
 from pipeline.core.records import RecordError
 from pipeline.core.store import FilmEntry, FilmFolder
-from pipeline.pages.clip_html import Html, playing_clip, sheet_of_clips
+from pipeline.pages.contact_sheet import Html, playing_clip, sheet_of_clips
 from pipeline.plan.workspace import Workspace, film_part, open_tables
 from pipeline.publish.clip_rows import ClipRow, clip_rows
 from pipeline.publish.seen_clips import seen_clips

@@ -6,7 +6,7 @@
         PageServer(app, stop).run(sockets=[listener])
 
 The page is a folder of static files inside the package, with those of `shared/`; it loads nothing from elsewhere.
-`guard.py` refuses requests of other pages and other machines, and adds the content policy to every reply. A page for
+`guard.py` rejects requests of other pages and other machines, and adds the content policy to every reply. A page for
 other people (`lan_address`) has its files and its API under a secret part of the path.
 
 A connection must send its request within `REQUEST_SECONDS`, and only `most_connections` are kept open: uvicorn bounds
@@ -63,7 +63,7 @@ def page_app(
 ) -> FastAPI:
     """Return an application that serves the files of a page; its API is added as routes under `/api/`.
 
-    Every refusal is JSON with a `message`, a sentence to show.
+    Every error is JSON with a `message`, a sentence to show.
 
     Args:
         page: folder of the page.
@@ -89,8 +89,8 @@ def page_app(
     return app
 
 
-def refused(status: int, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """Return a refusal as JSON with a `message`."""
+def error_reply(status: int, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    """Return an error as JSON with a `message`."""
     return JSONResponse({"message": message}, status, headers)
 
 
@@ -254,12 +254,12 @@ def _not_routed(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RoutingError)
     is_default_text = error.detail == HTTPStatus(error.status_code).phrase
     message = NOT_ROUTED.get(error.status_code, error.detail) if is_default_text else error.detail
-    return refused(error.status_code, message, error.headers)
+    return error_reply(error.status_code, message, error.headers)
 
 
 def _not_valid(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
-    return refused(422, "; ".join(_fault(fault) for fault in error.errors()))
+    return error_reply(422, "; ".join(_fault(fault) for fault in error.errors()))
 
 
 def _fault(fault: dict[str, Any]) -> str:

@@ -36,7 +36,7 @@ from pydantic import BaseModel, ConfigDict
 from flows.console.terminal import say
 from flows.game.folder import GameFolder
 from flows.game.records import GameError, GameSettings, TurnRecord
-from flows.web.page_server import PageServer, address_of, listening, page_app, refused, until_stopped
+from flows.web.page_server import PageServer, address_of, error_reply, listening, page_app, until_stopped
 from flows.web.play_games import Drawing, Games, Status, UnplayableError, is_disk_full, reason, report
 from models.checkpoint import Checkpoint
 from models.config import ModelConfig
@@ -130,14 +130,14 @@ def make_app(games: Games, config: ModelConfig) -> FastAPI:
 
 
 def _add_errors(app: FastAPI) -> None:
-    """Add handlers that turn errors into refusals with a sentence to show."""
+    """Add handlers that turn errors into JSON replies with a sentence to show."""
 
     def fail(_: Request, error: Exception) -> JSONResponse:
         report(f"{type(error).__name__}: {error}")
         unwritten = 500 if isinstance(error, DiskError) else 409
-        return refused(507 if is_disk_full(error) else unwritten, reason(error))
+        return error_reply(507 if is_disk_full(error) else unwritten, reason(error))
 
-    app.add_exception_handler(UnplayableError, lambda _, error: refused(409, str(error)))
+    app.add_exception_handler(UnplayableError, lambda _, error: error_reply(409, str(error)))
     for failure in (UserError, RecordError):
         app.add_exception_handler(failure, fail)
 
@@ -184,7 +184,7 @@ def _add_games(app: FastAPI, games: Games) -> None:
         return _step(games, drawing)
 
     @app.delete("/api/games/{game_id}/drawing")
-    def cancel(game_id: str, folder: Folder) -> dict[str, str]:  # noqa: ARG001 - an unknown game is refused
+    def cancel(game_id: str, folder: Folder) -> dict[str, str]:  # noqa: ARG001 - an unknown game has no folder
         games.cancel(game_id)
         return {}
 

@@ -29,7 +29,7 @@ from flows.game.records import GameError, GameSettings
 from models.turns import TurnMaker
 from pipeline.core.errors import DiskError, NoRoomError, UserError
 
-Status = Literal["waiting", "drawing", "done", "refused", "failed", "cancelled"]
+Status = Literal["waiting", "drawing", "done", "invalid", "failed", "cancelled"]
 
 GAME_ID = re.compile(r"[A-Za-z0-9_-]{22}")
 """Form of `secrets.token_urlsafe(16)`: 128 random bits, without special characters of paths."""
@@ -163,10 +163,12 @@ class Games:
                 progress, or the queue is full.
             UserError: the instruction is empty, too long, or not one line of text.
         """
+        # 1. Check the request before it enters the queue, so that the player sees a mistake at once.
         self._check_game(self.open(game_id), after)
         check_line(instruction)
         self.check(instruction)
         drawing = Drawing(game_id, after, instruction)
+        # 2. Queue it under the lock. Otherwise two requests for one game could both find it idle.
         with self._lock:
             waiting = self._under_way()
             if any(other.game_id == game_id for other in waiting):
@@ -175,6 +177,7 @@ class Games:
                 raise UnplayableError(f"{len(waiting)} turns wait to be drawn: try again in a while.")
             drawing.work = self._worker.submit(self._draw, drawing)
             self._add_latest(drawing)
+        # 3. The worker never touches the status of an ended drawing: one callback settles success, error and cancel.
         drawing.work.add_done_callback(lambda work: _settle(drawing, work))
         return drawing
 
@@ -220,42 +223,52 @@ class Games:
     def _add_latest(self, drawing: Drawing) -> None:
         self._latest.pop(drawing.game_id, None)
         self._latest[drawing.game_id] = drawing
+        # Only ended drawings may go: one in progress is what keeps its game from a second one.
         ended = [game_id for game_id, known in self._latest.items() if not known.is_under_way]
         for game_id in ended[: max(0, len(self._latest) - MAX_KEPT)]:
             del self._latest[game_id]
 
     def _draw(self, drawing: Drawing) -> None:
+        """Draw a turn on the worker thread."""
+
+        # The engine has no way to be interrupted. It reports each of its steps here, so this is where a drawing stops.
         def progress(part: str, done: float, total: float) -> None:
             if drawing.stopped or self.closing:
                 raise _StoppedError
             drawing.part, drawing.share = part, self.pace.share(part, done, total)
 
+        # 1. From here on, pages show the leader with the share of the work instead of the position in the queue.
         drawing.started = time.monotonic()
         drawing.status = "drawing"
+        # 2. Read the game from its folder again: the queue may have waited while another program changed the game.
         record = play_turn(self.open(drawing.game_id), self.engine, drawing.instruction, drawing.after, progress)
+        # 3. The turn is on the disk. Its times predict the next one, and its id tells the page what to fetch.
         self.pace.learn(record.seconds)
         drawing.turn = record.id
 
 
 def _settle(drawing: Drawing, work: Future[None]) -> None:
     """Set the final status of a drawing. A failure does not stop the worker."""
+    # 1. A drawing is cancelled in the queue (the future says so) or at one of its steps (the error says so).
     error = None if work.cancelled() else work.exception()
     if work.cancelled() or isinstance(error, _StoppedError):
         drawing.status = "cancelled"
     elif error is None:
         drawing.status = "done"
+    # 2. A player can fix a wrong instruction, but not the server's disk or a damaged game: those count as failures.
     elif isinstance(error, UserError) and not isinstance(error, DiskError | GameError):
         drawing.message = str(error)
-        drawing.status = "refused"
+        drawing.status = "invalid"
     else:
         drawing.message = reason(error)
         drawing.status = "failed"
         report("".join(traceback.format_exception(error)))
+    # 3. The drawing stays in memory for pages that poll late. Its traceback would keep the turn's tensors there too.
     _forget_frames(error)
 
 
 def _forget_frames(error: BaseException | None) -> None:
-    """Clear the frames of an error and its causes: its drawing is kept, and would keep the turn's tensors with them."""
+    """Clear the frames of an error and of its causes."""
     while error is not None:
         traceback.clear_frames(error.__traceback__)
         error = error.__cause__ or error.__context__

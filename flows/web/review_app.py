@@ -22,8 +22,8 @@ from fastapi.responses import FileResponse, JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from flows.console.terminal import say
-from flows.web.page_server import PageServer, address_of, listening, page_app, refused, until_stopped
-from flows.web.review_clips import Change, RefusedError, ReviewedClips, ReviewTask
+from flows.web.page_server import PageServer, address_of, error_reply, listening, page_app, until_stopped
+from flows.web.review_clips import Change, InvalidDecisionError, ReviewedClips, ReviewTask
 from pipeline.core.errors import DiskError, NoRoomError, UserError
 from pipeline.core.store import Dataset
 from pipeline.reviews.decisions import FIELDS, MOST_SENTENCE, MOST_WORD_CHARACTERS
@@ -102,13 +102,13 @@ def make_app(clips: ReviewedClips) -> FastAPI:
 
 
 def _fail(_: Request, error: Exception) -> JSONResponse:
-    if isinstance(error, RefusedError):
-        return refused(422, str(error))
+    if isinstance(error, InvalidDecisionError):
+        return error_reply(422, str(error))
     say(str(error))
     if isinstance(error, NoRoomError):
-        return refused(507, "The disk is full: make room there, then save again.")
+        return error_reply(507, "The disk is full: make room there, then save again.")
     wrong = "written" if isinstance(error, DiskError) else "read"
-    return refused(500, f"The review file could not be {wrong}; the server's terminal says why.")
+    return error_reply(500, f"The review file could not be {wrong}; the server's terminal says why.")
 
 
 def _info(clips: ReviewedClips) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Clips under review: their rows for the page, the standing of each field, and decisions added to the review file.
+"""Clips under review: rows for the page, doubts about captions, standings, and decisions added to the review file.
 
     clips = ReviewedClips(dataset, ReviewTask(file=Path("review.jsonl"), reviewer="anna"))
     clips.save([Change(clip="ponyo-01234567-000012500", field="MD", value="run")])       on disk when it returns
@@ -8,18 +8,20 @@ The tables are read once. The review file is read again whenever another process
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from flows.web.review_doubts import Doubt, doubts_of
 from pipeline.core.errors import UserError
-from pipeline.core.records import Clip, faults_of
+from pipeline.core.records import Caption, Clip, faults_of
 from pipeline.core.store import Dataset
 from pipeline.reviews.applied import Reviews, applied_standings, is_in_cast, matched_reviews
 from pipeline.reviews.clips import ReviewableClip, reviewable
@@ -32,9 +34,24 @@ from pipeline.reviews.decisions import (
     append_decisions,
     read_decisions,
 )
+from prompts.tags import what_pattern
 
 NEIGHBOURS = 2
 """Number of clips before and after a clip that are shown with it."""
+DOUBTED_TAGS = ("S", "MD", "EV")
+"""Tags whose rare values are doubtful."""
+LEAST_VALUES = 40
+"""Number of captions with a tag from which on a value seen once is rare."""
+NEAR_EDGE = 0.03
+"""Relative distance to the edge of a motion level that counts as near."""
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """Reason to look at a clip early; it guides the order of a review and has no other use."""
+
+    text: str
+    weight: int
 
 
 @dataclass(frozen=True)
@@ -61,7 +78,7 @@ class Change(BaseModel):
     """Settle a conflict between reviewers."""
 
 
-class RefusedError(UserError):
+class InvalidDecisionError(UserError):
     """Decision that cannot be stored; the message is shown to the reviewer."""
 
 
@@ -146,7 +163,7 @@ class ReviewedClips:
         """Append decisions to the file; when it returns, they are on the disk. Return the standings of their clips.
 
         Raises:
-            RefusedError: one of them cannot be stored; then none is.
+            InvalidDecisionError: one of them cannot be stored; then none is.
             DiskError: they cannot be written; the file is as it was.
         """
         with self._lock:
@@ -187,7 +204,7 @@ class ReviewedClips:
     def _decision(self, change: Change, now: datetime) -> Decision:
         clip = self._clips.get(change.clip)
         if clip is None or change.clip not in self._places:
-            raise RefusedError(f"{change.clip[:80]!r} is not a clip to decide about here")
+            raise InvalidDecisionError(f"{change.clip[:80]!r} is not a clip to decide about here")
         # a clock that was set back must not make the newest decision an old one
         times = [now, *(decision.time for decision in self._decisions_of(change.clip))]
         values = {
@@ -202,9 +219,9 @@ class ReviewedClips:
         try:
             decision = Decision.model_validate(values)
         except ValidationError as error:
-            raise RefusedError(faults_of(error).replace("Value error, ", "")) from error
+            raise InvalidDecisionError(faults_of(error).replace("Value error, ", "")) from error
         if not is_in_cast(decision.field, decision.value, self._record.cast):
-            raise RefusedError(f"{change.field}: names must be of this data set's cast")
+            raise InvalidDecisionError(f"{change.field}: names must be of this data set's cast")
         return decision
 
 
@@ -244,6 +261,52 @@ def _as_json(standing: Standing) -> dict[str, Any]:
         "conflict": standing.conflict,
         "voices": dict(standing.voices),
     }
+
+
+def doubts_of(clips: Sequence[ReviewableClip], edges: Sequence[float] | None) -> dict[str, list[Doubt]]:
+    """Return the doubts about each clip, by clip id.
+
+    Args:
+        clips: all clips of the data set, which decide the values that are rare.
+        edges: edges of the motion levels.
+    """
+    captions = [clip.caption for clip in clips if clip.caption and not clip.caption.fault]
+    rare = {tag: _rare(Counter(getattr(caption, tag) for caption in captions)) for tag in DOUBTED_TAGS}
+    return {clip.clip_id: [*_about_caption(clip.caption, rare), *_near_edge(clip, edges or ())] for clip in clips}
+
+
+def _rare(counts: Counter[str | None]) -> set[str]:
+    """Return the values seen once, unless most are: then being the only one says nothing."""
+    counts.pop(None, None)
+    once = {value for value, count in counts.items() if value and count == 1}
+    return once if counts.total() >= LEAST_VALUES and 2 * len(once) < counts.total() else set()
+
+
+def _about_caption(caption: Caption | None, rare: Mapping[str, set[str]]) -> Iterator[Doubt]:
+    if caption is None:
+        return
+    if caption.fault:
+        yield Doubt(caption.fault, 5)
+        return
+    yield from (Doubt(flag, 3) for flag in caption.flags)
+    if caption.raw_what and not _form(caption.characters or ()).fullmatch(caption.raw_what.strip()):
+        yield Doubt("the reply was not in its form", 1)
+    if caption.raw_sentence and not caption.sentence:
+        yield Doubt("the sentence of the reply was unusable", 1)
+    for tag, values in rare.items():
+        if (value := getattr(caption, tag)) in values:
+            yield Doubt(f"rare {tag}: {value}", 1)
+
+
+@cache
+def _form(names: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile(what_pattern(names))
+
+
+def _near_edge(clip: ReviewableClip, edges: Sequence[float]) -> Iterator[Doubt]:
+    for level, edge in enumerate(edges, start=1):
+        if clip.scope_px is not None and abs(clip.scope_px - edge) <= NEAR_EDGE * edge:
+            yield Doubt(f"motion near the edge of levels {level} and {level + 1}", 1)
 
 
 def _with_neighbours(asked: Sequence[bool]) -> list[int]:

@@ -25,10 +25,10 @@ from flows.web.page_server import (
     HOST,
     PageServer,
     address_of,
+    error_reply,
     lan_address,
     listening,
     page_app,
-    refused,
     until_stopped,
 )
 from flows.web.study_games import Ranking, RefusedError, StudyGames, criteria_rows
@@ -126,9 +126,9 @@ def _api(games: StudyGames) -> APIRouter:
 
 def _fail(_: Request, error: Exception) -> JSONResponse:
     if isinstance(error, RefusedError):
-        return refused(422, str(error))
+        return error_reply(422, str(error))
     say(str(error))
     if isinstance(error, NoRoomError):
-        return refused(507, "The disk of the study is full: tell its organiser, then save again.")
+        return error_reply(507, "The disk of the study is full: tell its organiser, then save again.")
     wrong = "written" if isinstance(error, DiskError) else "read"
-    return refused(500, f"The answers could not be {wrong}: tell the organiser, then save again.")
+    return error_reply(500, f"The answers could not be {wrong}: tell the organiser, then save again.")

@@ -21,8 +21,16 @@ from pipeline.core.config import CardSettings
 from pipeline.core.store import Dataset
 from pipeline.pages.charts import clock
 from pipeline.pages.ledger import share
-from pipeline.pages.method import made_with, software, treatments
-from pipeline.pages.summary import SeenFilm, Summary, count_reasons, level_rows, summarise
+from pipeline.pages.summary import (
+    SeenFilm,
+    Summary,
+    count_reasons,
+    level_rows,
+    made_with,
+    software,
+    summarise,
+    treatments,
+)
 from pipeline.publish.card_text import NOT_STATED, Markdown, as_yaml, escaped, licence_id, size_category
 from pipeline.publish.samples import hub_features
 

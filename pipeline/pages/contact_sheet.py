@@ -1,22 +1,27 @@
-"""Contact sheet of the report: a row of plain values and a small JPEG for every clip.
+"""Contact sheets of clips: rows and thumbnails for the report, and HTML for the cell of a notebook.
 
-The page's script (`report.js`) reads both; `COLUMNS` there names the values of `_row` in this order.
+The report's script (`report.js`) reads a row of plain values and a small JPEG for every clip; `COLUMNS` there names the
+values of `_row` in this order. Jupyter shows an object by its `_repr_html_`, so a notebook needs no package of it here.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
 import cv2
 
+from pipeline.core.plain_text import printable
 from pipeline.core.progress import Progress
 from pipeline.core.records import Caption, RecordError
 from pipeline.core.store import Dataset
 from pipeline.pages.summary import Summary
+from pipeline.publish.clip_rows import ClipRow
 from pipeline.publish.seen_clips import SeenClip
 from pipeline.video.clip_files import first_frame
 from prompts.tags import TAGS, instruction
@@ -25,6 +30,8 @@ PICTURE_WIDTH = 168
 JPEG_QUALITY = 45
 """Quality of thumbnails: about 2.4 KB at 168 pixels, sharp enough to judge a picture; 20,000 of them still load."""
 PICTURE_TYPE = "image/jpeg"
+_THREADS = 4
+_TILE = f"display:inline-block;width:{PICTURE_WIDTH}px;margin:4px;vertical-align:top;font-size:11px;line-height:1.3"
 
 
 def sheet_data(summary: Summary) -> dict[str, Any]:
@@ -73,6 +80,46 @@ def thumbnail(path: Path, height: int) -> str:
     quality = [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY, cv2.IMWRITE_JPEG_OPTIMIZE, 1]
     _, content = cv2.imencode(".jpg", picture_HWC, quality)
     return base64.b64encode(content.tobytes()).decode("ascii")
+
+
+@dataclass(frozen=True)
+class Html:
+    """Piece of HTML that a notebook shows; elsewhere, its text."""
+
+    html: str
+    text: str
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def playing_clip(row: ClipRow, path: Path) -> Html:
+    """Return a clip as a video in a loop, with what is known about it."""
+    video = base64.b64encode(path.read_bytes()).decode("ascii")
+    lines = [*_facts(row), *([printable(row.sentence)] if row.sentence else [])]
+    said = "".join(f"<div>{escape(line)}</div>" for line in lines)
+    source = f'<source type="video/mp4" src="data:video/mp4;base64,{video}">'
+    return Html(f"<div><video controls loop autoplay muted playsinline>{source}</video>{said}</div>", "\n".join(lines))
+
+
+def sheet_of_clips(rows: Sequence[ClipRow], paths: Iterable[Path], left_out: int) -> Html:
+    """Return the first frames of clips with their captions.
+
+    Args:
+        rows: the clips.
+        paths: their files.
+        left_out: number of clips that the user named and that are not among these, for a remark.
+    """
+    heights = [max(2, round(PICTURE_WIDTH * row.height / row.width)) for row in rows]
+    with ThreadPoolExecutor(_THREADS) as pool:
+        pictures = list(pool.map(thumbnail, paths, heights))
+    tiles = [_tile(row, picture) for row, picture in zip(rows, pictures, strict=True)]
+    more = f"<div>and {left_out:,} more; name fewer rows, or a larger limit</div>" if left_out else ""
+    text = "\n".join("  ".join(_facts(row)) for row in rows)
+    return Html(f"<div>{''.join(tiles)}{more}</div>", text)
 
 
 def _numbered(names: Iterable[str]) -> dict[str, int]:
@@ -140,3 +187,18 @@ def _tags(caption: Caption | None) -> str | None:
     values = ((tag, getattr(caption, tag)) for tag in TAGS)
     given = [f"{tag} {value}" for tag, value in values if value is not None]
     return " · ".join([*given, *caption.flags]) or None
+
+
+def _tile(row: ClipRow, picture: str) -> str:
+    image = (
+        f'<img width="{PICTURE_WIDTH}" alt="" src="data:{PICTURE_TYPE};base64,{picture}">' if picture else "no picture"
+    )
+    said = "<br>".join(escape(line) for line in _facts(row))
+    return f'<div style="{_TILE};overflow-wrap:anywhere">{image}<br>{said}</div>'
+
+
+def _facts(row: ClipRow) -> list[str]:
+    level = f"level {row.level}" if row.level else "no level"
+    fate = f"{row.verdict}: {', '.join(row.reasons)}" if row.reasons else row.verdict
+    said = [row.clip_id, f"{row.start_seconds:.1f} s, {level}, {fate}", row.text or row.fault or "no caption"]
+    return [printable(line) for line in said]

@@ -9,8 +9,7 @@ from typing import Any
 
 from pipeline.pages.charts import clock, strip_path, time_ticks
 from pipeline.pages.contact_sheet import reason_numbers
-from pipeline.pages.method import treatments
-from pipeline.pages.summary import SeenFilm, Summary
+from pipeline.pages.summary import SeenFilm, Summary, treatments
 from pipeline.publish.coverage import PAST_END, Fate, Span, totals
 
 MOST_FILMS_IN_TABLE = 4

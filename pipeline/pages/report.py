@@ -27,8 +27,7 @@ from pipeline.core.store import Dataset
 from pipeline.pages.charts import clock, scene_chart, scope_chart
 from pipeline.pages.contact_sheet import character_numbers, reason_numbers, sheet_data, thumbnails
 from pipeline.pages.ledger import fate_colours, film_strip, ledger, many, share
-from pipeline.pages.method import made_with, software
-from pipeline.pages.summary import Summary, count_reasons, level_rows, summarise
+from pipeline.pages.summary import Summary, count_reasons, level_rows, made_with, software, summarise
 
 VERSION = 3
 """Version number, raised by hand whenever the same data set would give another page."""

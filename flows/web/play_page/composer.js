@@ -1,12 +1,9 @@
 // Where the player writes: either the three fields or free text, as an instruction for the next turn.
 
+import { at, element } from "./page.js";
 import { compose, parse } from "./words.js";
 
-const at = (id) => document.getElementById(id);
-
-function chip(textContent, onclick) {
-  return Object.assign(document.createElement("button"), { type: "button", className: "chip", textContent, onclick });
-}
+const chip = (textContent, onclick) => element("button", { type: "button", className: "chip", textContent, onclick });
 
 export class Composer {
   #asking = null; // the player's request, until it is answered
@@ -142,13 +139,8 @@ export class Composer {
   }
 
   #chip(name, checked) {
-    const box = Object.assign(document.createElement("input"), { type: "checkbox", value: name, checked });
-    const text = document.createElement("span");
-    text.textContent = name;
-    const label = document.createElement("label");
-    label.className = "chip";
-    label.append(box, text);
-    at("someone").before(label);
+    const box = element("input", { type: "checkbox", value: name, checked });
+    at("someone").before(element("label", { className: "chip" }, box, element("span", { textContent: name })));
   }
 
   #wordButton(word) {

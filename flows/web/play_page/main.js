@@ -1,15 +1,14 @@
 // The game page: what is played, looked at and drawn, and how the parts of the page follow it.
 
-import * as api from "./api.js";
+import { RequestError } from "./api.js";
 import { Composer } from "./composer.js";
-import { forget, keep, kept } from "./memory.js";
-import { Screen } from "./screen.js";
+import * as api from "./game.js";
+import { forget, keep, kept, Tree } from "./game.js";
+import { at, counted, element } from "./page.js";
+import { Screen, showValues } from "./screen.js";
 import { showBranches, showShelf, showStrip } from "./story.js";
-import { Tree } from "./tree.js";
-import { showValues } from "./values.js";
-import { counted, signed, told } from "./words.js";
+import { signed, told } from "./words.js";
 
-const at = (id) => document.getElementById(id);
 const screen = new Screen();
 const composer = new Composer(play, cancel);
 
@@ -53,11 +52,8 @@ function showLooking(path) {
 function showFork(forks, number) {
   at("fork").hidden = !forks;
   if (!forks) return;
-  const back = document.createElement("button");
-  back.type = "button";
-  back.className = "link";
-  back.textContent = "Stay on the old one";
-  back.onclick = () => goTo(tree.tip(head));
+  const onclick = () => goTo(tree.tip(head));
+  const back = element("button", { type: "button", className: "link", textContent: "Stay on the old one", onclick });
   at("fork").replaceChildren(`A new branch begins after turn ${number}. `, back);
 }
 
@@ -140,8 +136,8 @@ function stopWaiting() {
 async function finish(drawing, sent) {
   stopWaiting();
   if (drawing.status === "cancelled") composer.hint("Cancelled. Nothing has changed.");
-  else if (drawing.status === "refused" || drawing.status === "failed")
-    composer.complain(drawing.message, drawing.status === "refused");
+  else if (drawing.status === "invalid" || drawing.status === "failed")
+    composer.complain(drawing.message, drawing.status === "invalid");
   else await showWhatCame(drawing, sent);
 }
 
@@ -194,7 +190,7 @@ async function refresh() {
 }
 
 const said = (error) => {
-  if (!(error instanceof api.Refusal)) throw error;
+  if (!(error instanceof RequestError)) throw error;
   return error.message;
 };
 

@@ -1,9 +1,9 @@
-// The shot on the screen, and over it the leader that counts while the next one is drawn.
+// The shot on the screen, the leader that counts while the next one is drawn, and the character's three bars.
 
-import { posterOf, videoOf } from "./api.js";
-import { about, counted, told } from "./words.js";
+import { posterOf, videoOf } from "./game.js";
+import { at, counted } from "./page.js";
+import { about, signed, told } from "./words.js";
 
-const at = (id) => document.getElementById(id);
 const still = matchMedia("(prefers-reduced-motion: reduce)");
 
 export class Screen {
@@ -79,4 +79,20 @@ function left(drawing) {
   if (drawing.status === "waiting")
     return drawing.before ? `${counted(drawing.before, "other turn")} before yours` : "yours is next";
   return drawing.left_seconds === null ? "" : `${about(drawing.left_seconds)} left`;
+}
+
+/** Moves the bars to the values, and shows by how much the turn changed them. */
+export function showValues(values, changes) {
+  for (const row of document.querySelectorAll(".value")) {
+    const value = values[row.dataset.value];
+    const by = changes[row.dataset.value] ?? 0;
+    const meter = row.querySelector("[role=meter]");
+    meter.setAttribute("aria-valuenow", value);
+    meter.setAttribute("aria-valuetext", by ? `${value} of 100, ${by > 0 ? "plus" : "minus"} ${Math.abs(by)}` : `${value} of 100`);
+    meter.firstElementChild.style.width = `${value}%`;
+    row.querySelector("b").textContent = value;
+    const change = row.querySelector(".change");
+    change.textContent = by ? signed(by) : "";
+    change.dataset.way = by > 0 ? "up" : "down";
+  }
 }

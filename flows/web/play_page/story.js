@@ -1,15 +1,8 @@
 // The story so far as a strip of film, its branches, and on the start page the shelf of earlier games.
 
-import { posterOf } from "./api.js";
-import { counted, signed, told } from "./words.js";
-
-const at = (id) => document.getElementById(id);
-
-function made(name, properties, ...inside) {
-  const element = Object.assign(document.createElement(name), properties);
-  element.append(...inside);
-  return element;
-}
+import { posterOf } from "./game.js";
+import { at, counted, element } from "./page.js";
+import { signed, told } from "./words.js";
 
 /** The turns of a branch; the one on the screen is marked. */
 export function showStrip(game, tree, path, viewed, look) {
@@ -24,16 +17,16 @@ export function showStrip(game, tree, path, viewed, look) {
 
 function frame(game, tree, turn, number, isViewed, look) {
   const changes = Object.entries(tree.changes(turn)).filter(([, by]) => by);
-  const button = made("button", { type: "button" },
-    made("img", { src: posterOf(game, turn.id), alt: "", loading: "lazy", width: 96, height: 64 }),
-    made("span", { className: "number", textContent: number }),
-    made("span", {},
-      made("span", { className: "told", textContent: told(turn.instruction) }),
-      made("span", { className: "did" }, ...changes.map(([name, by]) => made("span", { textContent: `${name} ${signed(by)}` })))));
+  const button = element("button", { type: "button" },
+    element("img", { src: posterOf(game, turn.id), alt: "", loading: "lazy", width: 96, height: 64 }),
+    element("span", { className: "number", textContent: number }),
+    element("span", {},
+      element("span", { className: "told", textContent: told(turn.instruction) }),
+      element("span", { className: "did" }, ...changes.map(([name, by]) => element("span", { textContent: `${name} ${signed(by)}` })))));
   button.onclick = () => look(turn.id);
-  const item = made("li", { value: number }, button);
+  const item = element("li", { value: number }, button);
   if (isViewed) item.ariaCurrent = "true";
-  if (tree.ways(turn.id) > 1) item.append(made("span", { className: "ways", textContent: `${tree.ways(turn.id)} ways on from here` }));
+  if (tree.ways(turn.id) > 1) item.append(element("span", { className: "ways", textContent: `${tree.ways(turn.id)} ways on from here` }));
   return item;
 }
 
@@ -45,10 +38,10 @@ export function showBranches(tree, head, choose) {
   at("branches").replaceChildren(...leaves.map((leaf, index) => {
     const path = tree.path(leaf);
     const own = tree.ownTurn(leaf);
-    const button = made("button", { type: "button" },
-      made("b", { textContent: branchName(index) }),
-      made("span", { className: "told", textContent: told(own.instruction) }),
-      made("small", { textContent: counted(path.length, "turn") }));
+    const button = element("button", { type: "button" },
+      element("b", { textContent: branchName(index) }),
+      element("span", { className: "told", textContent: told(own.instruction) }),
+      element("small", { textContent: counted(path.length, "turn") }));
     if (leaf === current) button.ariaCurrent = "true";
     button.onclick = () => choose(leaf);
     return button;
@@ -64,8 +57,8 @@ function branchName(index) {
 export function showShelf(games) {
   at("shelf").hidden = games.length === 0;
   at("shelf").replaceChildren(...games.map(({ id, title, turns, turn }) =>
-    made("a", { href: `#${id}`, className: "kept" },
-      made("img", { src: posterOf(id, turn), alt: "", loading: "lazy", width: 96, height: 64 }),
-      made("span", { className: "told", textContent: told(title) }),
-      made("small", { textContent: counted(turns, "turn") }))));
+    element("a", { href: `#${id}`, className: "kept" },
+      element("img", { src: posterOf(id, turn), alt: "", loading: "lazy", width: 96, height: 64 }),
+      element("span", { className: "told", textContent: told(title) }),
+      element("small", { textContent: counted(turns, "turn") }))));
 }

@@ -25,8 +25,6 @@ export function told(instruction) {
 
 export const signed = (number) => (number > 0 ? `+${number}` : `\u2212${-number}`);
 
-export const counted = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
-
 /** How long it still takes, roughly. */
 export function about(seconds) {
   if (seconds < 1) return "a moment";

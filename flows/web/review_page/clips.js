@@ -119,3 +119,4 @@ export class Clips {
 
 export const isReviewed = (row) => Object.keys(row.reviews).length > 0;
 export const hasConflict = (row) => Object.values(row.reviews).some((standing) => standing.conflict);
+export const videoOf = (clip) => `api/clips/${clip.id}.mp4`;

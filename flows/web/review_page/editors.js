@@ -2,9 +2,8 @@
 
 import { completed } from "./completion.js";
 import { FIELDS, UNSAYABLE, parse, same, textOf } from "./fields.js";
-import { element } from "./page.js";
+import { at, element } from "./page.js";
 
-const at = (id) => document.getElementById(id);
 const COMPLETED = ["S", "MD", "MA", "EV", "actor", "characters"];
 
 /** `decide(field, value)` takes a new value, `decide(field)` takes the reviewer's decision back, `settle` ends a conflict. */

@@ -1,9 +1,11 @@
-// Filters, search and order of the clips, and the choices that the filters offer.
+// Filters, search and order of the clips, the row of controls for them, and what this browser keeps of the last visit.
 
 import { hasConflict, isReviewed } from "./clips.js";
+import { completed } from "./completion.js";
 import { FIELD, FIELDS, textOf } from "./fields.js";
+import { at, counted, element } from "./page.js";
 
-export const NO_FILTER = { film: "", level: "", character: "", tag: "", verdict: "", flag: "", state: "", text: "", order: "" };
+const NO_FILTER = { film: "", level: "", character: "", tag: "", verdict: "", flag: "", state: "", text: "", order: "" };
 
 const TAGS = ["S", "MD", "MA", "EV", "SC", "ET", "ST", "actor"];
 const MOST_CHOICES = 300;
@@ -15,7 +17,7 @@ export function filtered(clips, criteria) {
   return ordered.filter((row) => tests.every((test) => test(row)));
 }
 
-export const defaultOrder = (clips) => (clips.info.sample ? "sample" : "doubt");
+const defaultOrder = (clips) => (clips.info.sample ? "sample" : "doubt");
 
 const ORDERS = {
   doubt: (one, other) => (other.doubt ?? 0) - (one.doubt ?? 0) || one.index - other.index,
@@ -59,7 +61,7 @@ const STATES = {
 };
 
 /** The choices of every filter as [value, text] pairs; values of data carry a mark, so that none is mistaken. */
-export function choices(clips) {
+function choices(clips) {
   const count = (valuesOf) => {
     const counts = new Map();
     for (const row of clips.asked) for (const value of valuesOf(row)) counts.set(value, (counts.get(value) ?? 0) + 1);
@@ -87,7 +89,98 @@ export function choices(clips) {
 const withAny = (pairs) => (pairs.length ? [[ANY, "any flag"], ...pairs] : []);
 
 /** Values of tags as `MD run`, the most frequent first, for completion. */
-export function tagValues(clips) {
+function tagValues(clips) {
   return TAGS.flatMap((name) =>
     clips.used(name).map(([value, n]) => [`${name} ${textOf(FIELD.get(name), value)}`, n])).sort((one, other) => other[1] - one[1]);
+}
+
+const SELECTS = ["film", "level", "character", "verdict", "flag", "state", "order"];
+
+/** The row of filters: one choice each, a completed field for tag values, and the search. */
+export class FilterBar {
+  /** `changed` is called when the criteria are others. */
+  constructor(clips, criteria, changed) {
+    this.clips = clips;
+    this.criteria = criteria;
+    this.changed = changed;
+    this.#offer();
+    for (const name of SELECTS) at(name).onchange = () => this.#set(name, at(name).value);
+    at("text").oninput = () => this.#set("text", at("text").value);
+    at("tag").after(completed(at("tag"), () => tagValues(clips), (value) => this.#set("tag", at("tag").value = value)));
+    at("tag").onchange = () => this.#set("tag", at("tag").value.trim());
+    at("filters").onsubmit = (event) => event.preventDefault();
+    at("clear").onclick = (event) => {
+      event.preventDefault();
+      this.criteria = { ...NO_FILTER, order: this.criteria.order };
+      this.#fill();
+      this.changed();
+    };
+    at("filters-button").onclick = () => this.unfold(!at("filters").classList.contains("open"));
+    this.#fill();
+  }
+
+  /** Shows how many clips pass. */
+  count(found) {
+    const all = this.clips.asked.length;
+    at("found").textContent = found === all ? counted(all, "clip") : `${found.toLocaleString("en")} of ${counted(all, "clip")}`;
+    at("clear").hidden = !Object.entries(this.criteria).some(([name, value]) => value && name !== "order");
+  }
+
+  /** Takes the other order. */
+  nextOrder() {
+    const orders = [...at("order").options].map((option) => option.value);
+    at("order").value = orders[(orders.indexOf(at("order").value) + 1) % orders.length];
+    this.#set("order", at("order").value);
+  }
+
+  /** On a phone, shows the filters or hides them. */
+  unfold(open) {
+    at("filters").classList.toggle("open", open);
+    at("filters-button").setAttribute("aria-expanded", String(open));
+  }
+
+  #set(name, value) {
+    if (this.criteria[name] === value) return;
+    this.criteria = { ...this.criteria, [name]: value };
+    this.changed();
+  }
+
+  #offer() {
+    for (const [name, pairs] of Object.entries(choices(this.clips))) {
+      at(name).append(...pairs.map(([value, textContent]) => element("option", { value, textContent })));
+      at(name).hidden = pairs.length === 0;
+    }
+  }
+
+  #fill() {
+    for (const [name, value] of Object.entries(this.criteria)) {
+      const chosen = name === "order" ? value || defaultOrder(this.clips) : value;
+      at(name).value = chosen;
+      if (at(name).value !== chosen) [at(name).value, this.criteria[name]] = ["", ""]; // a value that is gone
+    }
+  }
+}
+
+/** Where the reviewer left off, for each data set and reviewer. */
+const visitOf = (info) => `place ${info.key} ${info.reviewer}`;
+
+/** Return the filters and the clip of the last visit; the clip is null if this browser knows of none. */
+export function keptVisit(info) {
+  let place = {};
+  try {
+    place = JSON.parse(localStorage.getItem(visitOf(info)) ?? "{}");
+  } catch {
+    // written by something else on this address
+  }
+  const criteria = { ...NO_FILTER };
+  for (const name of Object.keys(NO_FILTER)) if (typeof place.criteria?.[name] === "string") criteria[name] = place.criteria[name];
+  return { criteria, clip: typeof place.clip === "string" ? place.clip : null };
+}
+
+export function keepVisit(info, criteria, clip) {
+  try {
+    localStorage.setItem(visitOf(info), JSON.stringify({ criteria, clip }));
+  } catch {
+    // no room in this browser: the next visit begins with the clip decided about last
+  }
 }

@@ -1,11 +1,9 @@
 // The grid of playing clips: only the tiles in view exist, so that 20,000 clips cost no more than forty.
 
-import { videoOf } from "./api.js";
-import { hasConflict, isReviewed } from "./clips.js";
-import { clock, element } from "./page.js";
-import { playing, quiet } from "./playing.js";
+import { hasConflict, isReviewed, videoOf } from "./clips.js";
+import { at, clock, element } from "./page.js";
+import { playing, quiet } from "./panel.js";
 
-const at = (id) => document.getElementById(id);
 const LEAST_WIDTH = { wide: 176, phone: 150 };
 const GAP = 10;
 const WORDS_HEIGHT = 54;
@@ -241,4 +239,45 @@ function marks(row, clips) {
   if (row.flags?.length) found.push(["flag", "?", row.flags.join("\n")]);
   if (isReviewed(row)) found.push(["done", "✓", "reviewed"]);
   return found;
+}
+
+/** Selected clips: decisions are about all of them, or else about the current one. */
+export class Selection {
+  #rows = new Set();
+  #anchor = null;
+
+  get size() {
+    return this.#rows.size;
+  }
+
+  get rows() {
+    return [...this.#rows];
+  }
+
+  has(row) {
+    return this.#rows.has(row);
+  }
+
+  /** Selects a clip, or takes it out. */
+  toggle(row) {
+    if (!this.#rows.delete(row)) this.#rows.add(row);
+    this.#anchor = row;
+  }
+
+  /** Selects all from the clip selected last to this one. */
+  reach(rows, row, from) {
+    const [start, end] = [rows.indexOf(this.#anchor ?? from), rows.indexOf(row)];
+    if (start < 0 || end < 0) return this.toggle(row);
+    this.#anchor ??= from;
+    for (const one of rows.slice(Math.min(start, end), Math.max(start, end) + 1)) this.#rows.add(one);
+  }
+
+  all(rows) {
+    this.#rows = new Set(rows);
+  }
+
+  clear() {
+    this.#rows.clear();
+    this.#anchor = null;
+  }
 }

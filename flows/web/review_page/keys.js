@@ -1,9 +1,7 @@
 // Keys of the page: one table, by which they work and from which the help is made.
 
 import { FIELDS } from "./fields.js";
-import { element } from "./page.js";
-
-const at = (id) => document.getElementById(id);
+import { at, element } from "./page.js";
 
 /** Make keys work: `actions` maps the names in this table to functions. */
 export function listen(actions) {

@@ -1,21 +1,16 @@
 // The review page: the current clip, the selected ones and the filters, and how the parts of the page follow them.
 
-import * as api from "./api.js";
+import { ask, RequestError } from "./api.js";
 import { Clips, hasConflict, isReviewed } from "./clips.js";
 import { Editors } from "./editors.js";
 import { FIELD, FIELDS, same } from "./fields.js";
-import { FilterBar } from "./filter_bar.js";
-import { filtered } from "./filters.js";
-import { Grid } from "./grid.js";
+import { FilterBar, filtered, keepVisit, keptVisit } from "./filters.js";
+import { Grid, Selection } from "./grid.js";
 import { listen } from "./keys.js";
-import { Panel } from "./panel.js";
-import * as place from "./place.js";
-import { switchPlaying } from "./playing.js";
-import { Saving } from "./saving.js";
-import { Selection } from "./selection.js";
-import { showNotices, showProgress, showSaving } from "./state.js";
+import { at } from "./page.js";
+import { Panel, switchPlaying } from "./panel.js";
+import { readReviews, Saving, showNotices, showProgress, showSaving } from "./saving.js";
 
-const at = (id) => document.getElementById(id);
 const selection = new Selection();
 
 let clips, grid, panel, editors, saving, bar;
@@ -30,7 +25,7 @@ function open(row, sheet = false) {
   current = row;
   asked = "";
   show();
-  place.keep(clips.info, bar.criteria, row.id);
+  keepVisit(clips.info, bar.criteria, row.id);
   if (sheet) document.body.classList.add("sheet");
 }
 
@@ -47,7 +42,7 @@ function update() {
   grid.show(rows);
   bar.count(rows.length);
   selection.clear();
-  place.keep(clips.info, bar.criteria, current?.id ?? null);
+  keepVisit(clips.info, bar.criteria, current?.id ?? null);
   if (grid.place(current) >= 0) show();
   else if (rows.length) open(rows[0]);
   else show();
@@ -210,9 +205,9 @@ function changed(rows) {
 }
 
 async function begin() {
-  const [info, rows, reviews] = await Promise.all([api.readInfo(), api.readClips(), api.readReviews()]);
+  const [info, { clips: rows }, reviews] = await Promise.all([ask("api/info"), ask("api/clips"), readReviews()]);
   clips = new Clips(info, rows, reviews);
-  const { criteria, clip } = place.kept(info);
+  const { criteria, clip } = keptVisit(info);
   grid = new Grid(clips, selection, choose);
   panel = new Panel(clips, selection, (row) => row && open(row));
   saving = new Saving(clips, () => showSaving(saving), changed);
@@ -245,7 +240,7 @@ function connect() {
 }
 
 function complain(error) {
-  if (!(error instanceof api.Refusal)) throw error;
+  if (!(error instanceof RequestError)) throw error;
   at("saved").textContent = error.message;
   at("saved").classList.add("failed");
 }

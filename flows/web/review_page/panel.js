@@ -1,10 +1,8 @@
-// The current clip: its video, the clips before and after it, doubts about it, and its place in the film.
+// The current clip: its video, its neighbours, doubts about it; and the playing of all small videos.
 
-import { videoOf } from "./api.js";
-import { clock, counted, element } from "./page.js";
-import { playing, quiet } from "./playing.js";
+import { videoOf } from "./clips.js";
+import { at, clock, counted, element } from "./page.js";
 
-const at = (id) => document.getElementById(id);
 const REACH = 2;
 
 export class Panel {
@@ -83,4 +81,32 @@ export class Panel {
       video.hidden = !near;
     }
   }
+}
+
+// Videos play all at once, or none does, as the reviewer wishes or their system asks for less motion.
+const still = matchMedia("(prefers-reduced-motion: reduce)");
+let running = !still.matches && localStorage.getItem("playing") !== "no";
+
+/** Plays or stops everything from now on; returns the new state. */
+export function switchPlaying() {
+  running = !running;
+  localStorage.setItem("playing", running ? "yes" : "no");
+  return running;
+}
+
+/** Plays a video if it is in view and videos are to play. */
+export function playing(video, inView) {
+  if (!inView || !running) return video.pause();
+  if (video.paused) {
+    video.play().catch((error) => {
+      if (!["AbortError", "NotAllowedError", "NotSupportedError"].includes(error.name)) throw error; // another clip came, or its file is gone
+    });
+  }
+}
+
+/** Takes the clip off a video, and ends its request. */
+export function quiet(video) {
+  if (!video.hasAttribute("src")) return;
+  video.removeAttribute("src");
+  video.load();
 }

@@ -1,14 +1,20 @@
 // Decisions on their way to the server's disk. Until a decision is there, it is kept in this browser and shown as not saved.
 
-import * as api from "./api.js";
+import { ask, post, RequestError } from "./api.js";
 import { FIELD } from "./fields.js";
+import { at, counted, element } from "./page.js";
 import { Unsaved } from "./unsaved.js";
 
 const MOST_BYTES = 40_000; // the server takes requests of 64 KB
 const MOST_CHANGES = 500;
 const MOST_UNDONE = 200;
-const REFUSED = 422; // the status of a decision that can never be saved
+const INVALID = 422; // the status of a decision that can never be saved
 const size = new TextEncoder();
+
+export const readReviews = async () => (await ask("api/reviews")).reviews;
+
+/** Resolves with the new standings of the clips when the changes are on the server's disk. */
+const save = async (changes) => (await post("api/decisions", { changes })).reviews;
 
 /** Queue of changes that are sent in order, a request at a time, and the actions that can be undone. */
 export class Saving {
@@ -84,13 +90,13 @@ export class Saving {
     if (!some.length) return;
     this.report();
     try {
-      const reviews = await api.save(some);
+      const reviews = await save(some);
       this.#forget(some.length);
       if (!this.#queue.length) this.#together = MOST_CHANGES;
       this.#take(reviews);
     } catch (error) {
-      if (!(error instanceof api.Refusal)) throw error;
-      if (error.status === REFUSED && some.length > 1) this.#together = 1;
+      if (!(error instanceof RequestError)) throw error;
+      if (error.status === INVALID && some.length > 1) this.#together = 1;
       else this.error = error;
     }
   }
@@ -105,7 +111,7 @@ export class Saving {
   /** Shows what the server has: other reviewers may have written too. */
   async refresh() {
     const before = this.#taken;
-    const reviews = await api.readReviews();
+    const reviews = await readReviews();
     if (this.#taken !== before) return; // read before a decision that was saved since
     this.clips.replace(reviews);
     this.#expectAll();
@@ -181,3 +187,32 @@ export class Saving {
 }
 
 const keyOf = ({ clip, field, settle }) => `${clip} ${field}${settle ? " settled" : ""}`;
+
+export function showProgress(clips) {
+  const all = clips.asked.length;
+  const bar = at("progress");
+  bar.setAttribute("aria-valuemax", all);
+  bar.setAttribute("aria-valuenow", clips.reviewed);
+  bar.firstElementChild.style.width = `${all ? (100 * clips.reviewed) / all : 0}%`;
+  bar.lastElementChild.textContent = `${clips.reviewed.toLocaleString("en")} of ${all.toLocaleString("en")} reviewed`;
+}
+
+/** Shows "saved" only if every decision is on the server's disk. */
+export function showSaving({ waiting, error }) {
+  const saved = at("saved");
+  saved.classList.toggle("failed", Boolean(error));
+  saved.textContent = error ? `${counted(waiting, "decision")} not saved. ${error.message}` : waiting ? `saving ${waiting.toLocaleString("en")}` : "saved";
+  at("retry").hidden = !error;
+  at("discard").hidden = !error || error.status !== 422;
+}
+
+/** Names the data set, and the lines of the review file that are not applied. */
+export function showNotices(info) {
+  at("dataset").textContent = info.name;
+  at("task").textContent = `${info.sample ? "audit" : "review"}${info.blind ? ", blind" : ""} by ${info.reviewer}`;
+  const counts = Object.entries(info.counts).filter(([, count]) => count).map(([kind, count]) => `${counted(count, "line")} ${kind}`);
+  const [summary, list] = at("notices").children;
+  at("notices").hidden = counts.length === 0;
+  summary.textContent = `${info.file}: ${counts.join(", ")}; not applied`;
+  list.replaceChildren(...info.faults.map((text) => element("li", { textContent: text, dir: "auto" })));
+}

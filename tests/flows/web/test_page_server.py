@@ -65,7 +65,31 @@ def test_only_files_of_the_page_are_served(page: tuple[str, PageServer]) -> None
         reply = HTTP.get(address + name)
         assert (reply.status_code, reply.json()) == (404, {"message": "There is no such page."}), name
         assert "default-src 'none'" in reply.headers["content-security-policy"]
-    assert HTTP.get(address, headers={"Host": "evil.example"}).status_code == 421
+
+
+@pytest.mark.parametrize("host", ["evil.example:8731", "127.0.0.1.evil.example", "127.0.0.1:1:2", ""])
+def test_other_hosts_get_no_answer(page: tuple[str, PageServer], host: str) -> None:
+    reply = HTTP.get(page[0], headers={"Host": host})
+    assert reply.status_code == 421 or (reply.status_code == 400 and not host)
+    assert "notes" not in reply.text
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:1"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ],
+)
+def test_other_pages_cannot_write(page: tuple[str, PageServer], headers: dict[str, str]) -> None:
+    address = page[0] + "api/notes"
+    assert HTTP.post(address, json={}, headers=headers).status_code == 403
+    own = {"Origin": page[0].rstrip("/"), "Sec-Fetch-Site": "same-origin"}
+    assert HTTP.post(address, json={}, headers=own).status_code == 200
+    assert HTTP.post(address, content=b" " * 70_000, headers=own).status_code == 413
 
 
 def test_a_reply_that_streams_ends_when_the_server_stops(page: tuple[str, PageServer]) -> None:

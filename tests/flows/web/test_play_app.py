@@ -1,4 +1,4 @@
-"""App of the game page, over real HTTP on loopback: refusals, hosts and origins, paths, policy, start and stop."""
+"""App of the game page, over real HTTP on loopback: bad requests, paths, policy, start and stop."""
 
 from __future__ import annotations
 
@@ -26,10 +26,8 @@ HTTP = httpx.Client(verify=False)  # no certificates to load: plain HTTP on loop
     [
         ({"after": None, "instruction": "  "}, 422, "the instruction is empty"),
         ({"after": None, "instruction": "word " * 201}, 422, "at most 200 fit: shorten it"),
-        ({"after": None, "instruction": 7}, 422, "valid string"),
         ({"instruction": "no after"}, 422, "after: Field required"),
         ({"after": "0009", "instruction": "walk"}, 409, "no such turn"),
-        ({"after": "../0001", "instruction": "walk"}, 409, "no such turn"),
         ({"after": None, "instruction": "x" * 70_000}, 413, "too large"),
     ],
 )
@@ -54,14 +52,6 @@ def test_every_refusal_has_a_message(game: Served) -> None:
     assert (endless.status_code, "length" in endless.json()["message"]) == (411, True)
     assert HTTP.head(game.address + "/").status_code == 200
     assert HTTP.head(game.address + "/main.js").content == b""
-
-
-def test_a_field_name_with_a_lone_surrogate_is_refused(game: Served) -> None:
-    player = Player(game)
-    body = b'{"after": null, "instruction": "walk", "\\ud800": 1}'
-    headers = {"Content-Type": "application/json"}
-    reply = player.http.post(f"/api/games/{player.game}/turns", content=body, headers=headers)
-    assert reply.status_code == 422
 
 
 def test_a_damaged_game_is_reported_without_the_servers_paths(game: Served, capfd: pytest.CaptureFixture[str]) -> None:
@@ -105,38 +95,13 @@ def test_a_bug_is_a_server_error_and_its_traceback_is_logged(game: Served, caplo
     assert "ValueError: a bug in the check" in caplog.text
 
 
-@pytest.mark.parametrize("hostile", [b"\\ud800", b"\\u0000", b"\\u001b[31m", b"\\n</TURN><TURN>"])
+@pytest.mark.parametrize("hostile", [b"\\ud800", b"\\u001b[31m", b"\\n</TURN>", b'", "\\ud800": "1'])
 def test_an_instruction_that_is_no_line_of_text_is_refused(game: Served, hostile: bytes) -> None:
     player = Player(game)
     body = b'{"after": null, "instruction": "walk %s"}' % hostile
     headers = {"Content-Type": "application/json"}
     reply = player.http.post(f"/api/games/{player.game}/turns", content=body, headers=headers)
     assert reply.status_code == 422
-
-
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:8731", "127.0.0.1.evil.example", "127.0.0.1:1:2", ""])
-def test_other_hosts_are_refused(game: Served, host: str) -> None:
-    reply = HTTP.get(game.address + "/api/info", headers={"Host": host})
-    assert reply.status_code == 421 or (reply.status_code == 400 and not host)
-    assert "Qiqi" not in reply.text
-
-
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"Origin": "http://evil.example"},
-        {"Origin": "null"},
-        {"Origin": "http://127.0.0.1:1"},
-        {"Sec-Fetch-Site": "cross-site"},
-        {"Sec-Fetch-Site": "same-site"},
-    ],
-)
-def test_other_pages_cannot_write(game: Served, headers: dict[str, str]) -> None:
-    player = Player(game)
-    assert HTTP.post(game.address + "/api/games", json={}, headers=headers).status_code == 403
-    assert player.http.delete(f"/api/games/{player.game}/drawing", headers=headers).status_code == 403
-    own = {"Origin": game.address, "Sec-Fetch-Site": "same-origin"}
-    assert HTTP.post(game.address + "/api/games", json={}, headers=own).status_code == 201
 
 
 def test_paths_outside_the_folder_of_games_are_refused(game: Served, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Game page in a real Chromium, in phone and desktop sizes: played by pointer and by keyboard."""
+"""Game page in a real Chromium: played by pointer and keyboard, hostile text, reduced motion, contrast."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Route, expect
 
 from tests.support.servers.chromium import wait_until
-from tests.support.servers.played_page import CAST, CONFIG, SIZES, Served, meter, opened, play, served
+from tests.support.servers.played_page import CAST, CONFIG, CONTRASTS, SIZES, Served, meter, opened, play, served
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -54,9 +54,9 @@ def test_a_game_from_the_first_choice_to_the_film(
         assert sum(1 for _ in film.decode(video=0)) == 34
 
 
-def test_words_of_the_training_data_are_clicked(chromium: Browser, size: tuple[int, int], tmp_path: Path) -> None:
+def test_words_of_the_training_data_are_clicked(chromium: Browser, tmp_path: Path) -> None:
     known = {"motions": ("walk", "fly on a broom"), "places": ("beach", "night beach"), "about": "Only dogs & <cats>."}
-    with served(tmp_path, config=CONFIG.replaced(**known)) as game, opened(chromium, game, size) as page:
+    with served(tmp_path, config=CONFIG.replaced(**known)) as game, opened(chromium, game) as page:
         expect(page.get_by_text(known["about"])).to_be_visible()
         motions, places = (page.get_by_role("group", name=name) for name in ("Known motions", "Known places"))
         page.locator(".chip", has_text="Ponyo").first.click()
@@ -129,8 +129,10 @@ def test_progress_and_cancel(chromium: Browser, game: Served) -> None:
         assert meter(page, "Stamina") == "40"
 
 
-def test_a_double_click_plays_once(chromium: Browser, game: Served) -> None:
-    with opened(chromium, game) as page:
+def test_a_double_click_before_the_page_is_ready_plays_once(chromium: Browser, game: Served) -> None:
+    wait = {"GET": 400, "POST": 900}
+    routes = {"**/api/*": lambda route: late(route, wait[route.request.method])}
+    with opened(chromium, game, routes=routes) as page:
         made: list[str] = []
         page.on("request", lambda request: made.append(request.url) if request.method == "POST" else None)
         page.locator("#motion-text").fill("walk")
@@ -138,13 +140,6 @@ def test_a_double_click_plays_once(chromium: Browser, game: Served) -> None:
         expect(page.locator("#strip li")).to_have_count(1)
         expect(page.locator("#complaint")).to_be_hidden()
         assert [url.rpartition("/")[2] for url in made] == ["games", "turns"]
-
-
-def test_input_before_the_page_is_ready_is_kept(chromium: Browser, game: Served) -> None:
-    wait = {"GET": 400, "POST": 900}
-    routes = {"**/api/*": lambda route: late(route, wait[route.request.method])}
-    with opened(chromium, game, routes=routes) as page:
-        play(page, "walk")
 
 
 def test_a_late_reply_does_not_change_another_view(chromium: Browser, game: Served) -> None:
@@ -207,23 +202,8 @@ def test_a_lost_end_of_a_drawing_is_recovered(chromium: Browser, game: Served) -
         expect(page.locator("#complaint")).to_be_hidden()
 
 
-def test_players_are_queued_and_see_only_their_own_game(chromium: Browser, game: Served) -> None:
-    game.engine.go.clear()
-    with opened(chromium, game) as first, opened(chromium, game, SIZES["phone"]) as second:
-        for page, motion in ((first, "walk"), (second, "swim")):
-            page.locator("#motion-text").fill(motion)
-            page.locator("#motion-text").press("Enter")
-            expect(page.locator("#leader")).to_be_visible()
-        expect(second.locator("#left")).to_have_text("1 other turn before yours")
-        game.engine.go.set()
-        for page, motion in ((first, "walk"), (second, "swim")):
-            expect(page.locator("#subtitle")).to_have_text(motion)
-            expect(page.locator("#strip li")).to_have_count(1)
-        assert first.url != second.url
-
-
-def test_looking_back_and_branching(chromium: Browser, game: Served, size: tuple[int, int]) -> None:
-    with opened(chromium, game, size) as page:
+def test_looking_back_and_branching(chromium: Browser, game: Served) -> None:
+    with opened(chromium, game) as page:
         page.locator("#background-text").fill("town")
         for motion in ("walk", "hug", "sleep"):
             play(page, motion)
@@ -316,3 +296,76 @@ def test_faults_are_shown_at_the_field(chromium: Browser, game: Served) -> None:
             expect(page.get_by_role("alert")).to_contain_text(words)
             expect(page.locator("#free-text")).to_have_value(text)
         expect(page.locator("#strip li")).to_have_count(1)
+
+
+HOSTILE = "<img src=x onerror=alert(1)></span><script>document.title='owned'</script> 🏃‍♀️ &amp; " + "M" * 300
+
+
+def test_hostile_text_is_shown_as_text(chromium: Browser, game: Served) -> None:
+    with opened(chromium, game, SIZES["phone"]) as page:
+        page.get_by_label("Another character's name").fill(HOSTILE[:150])
+        page.get_by_label("Another character's name").press("Enter")
+        play(page, "walk")
+        page.get_by_text("Free text").click()
+        page.locator("#free-text").fill(HOSTILE)
+        page.locator("#free-text").press("Enter")
+        expect(page.locator("#strip li")).to_have_count(2)
+        assert "<img src=x" in page.locator("#subtitle").inner_text()
+        assert game.engine.seen[1][1] == HOSTILE
+        assert page.locator("img[src=x]").count() == 0
+        assert page.locator("script").count() == 1
+        assert page.title().startswith("2. <img src=x")
+        page.get_by_role("button", name="New game").click()
+        expect(page.get_by_role("link", name="2 turns")).to_be_visible()
+
+
+def test_the_keyboard_plays_a_whole_turn_with_visible_focus(chromium: Browser, game: Served) -> None:
+    with opened(chromium, game) as page:
+        expect(page.get_by_role("checkbox", name="Qiqi")).to_be_attached()
+        page.keyboard.press("Tab")  # the name of the game
+        seen = []
+        for _ in range(8):
+            page.keyboard.press("Tab")
+            seen.append(
+                page.evaluate(
+                    "[document.activeElement.id || document.activeElement.value, "
+                    "[document.activeElement, document.activeElement.nextElementSibling]"
+                    ".some(e => e && getComputedStyle(e).outlineStyle === 'solid')]"
+                )
+            )
+            if seen[-1][0] == "Ponyo":
+                page.keyboard.press("Space")
+            if seen[-1][0] == "motion-text":
+                page.keyboard.type("jump")
+        assert [name for name, _ in seen] == ["fields", *CAST, "someone", "motion-text", "background-text"]
+        assert all(outlined for _, outlined in seen)
+        page.keyboard.press("Enter")
+        expect(page.locator("#strip li")).to_have_count(1)
+        assert game.engine.seen[0][1] == "Character: Ponyo; Motion: jump."
+        unnamed = page.evaluate(
+            "[...document.querySelectorAll('button, a, input, textarea, video')].filter(e => e.checkVisibility() && "
+            "!(e.labels?.length || e.ariaLabel || e.textContent.trim())).map(e => e.outerHTML)"
+        )
+        assert unnamed == []
+
+
+def test_reduced_motion_is_respected(chromium: Browser, game: Served) -> None:
+    with opened(chromium, game, motion="reduce") as page:
+        play(page, "walk")
+        assert page.evaluate("getComputedStyle(document.querySelector('.value i')).transitionDuration") == "0s"
+        assert page.evaluate("shot.paused"), "the video does not start by itself"
+        page.get_by_role("button", name="Play the shot").click()
+        expect(page.get_by_role("button", name="Pause the shot")).to_be_visible()
+        assert not page.evaluate("shot.paused")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_has_contrast_in_light_and_dark(chromium: Browser, game: Served, scheme: str) -> None:
+    context = chromium.new_context(color_scheme=scheme)  # type: ignore[arg-type]
+    page = context.new_page()
+    page.goto(game.address)
+    play(page, "walk")
+    contrasts = page.evaluate(CONTRASTS)
+    assert len(contrasts) > 15
+    assert {words: contrast for words, contrast in contrasts if contrast < 4.5} == {}
+    context.close()

@@ -1,4 +1,4 @@
-"""App of the review page, over real HTTP on loopback: decisions on disk, refusals, hosts and origins, paths, kills."""
+"""App of the review page, over real HTTP on loopback: decisions on disk, bad requests, paths, kills, doubts."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from benchmarks.review_dataset import write_dataset
-from flows.web.review_clips import Change, RefusedError, ReviewedClips, ReviewTask
+from flows.web.review_clips import InvalidDecisionError, ReviewedClips, ReviewTask, doubts_of
 from pipeline.core.errors import UserError
+from pipeline.core.records import Caption
 from pipeline.reviews.clips import ReviewableClip, reviewable
 from pipeline.reviews.decisions import MOST_NAME, read_decisions
 from tests.support.servers.reviewed_page import decide, reviewing, small_dataset
@@ -45,11 +47,7 @@ def test_a_decision_is_on_disk_before_the_reply(tmp_path: Path) -> None:
     [
         ({"field": "MD", "value": "Flies <b>"}, "plain words"),
         ({"field": "keep", "value": "yes"}, "true or false"),
-        ({"field": "keep", "value": None}, "true or false"),
-        ({"field": "SC", "value": True}, "SC must be"),
-        ({"field": "others", "value": 100}, "0 to 99"),
         ({"field": "sentence", "value": "two\nlines"}, "one line"),
-        ({"field": "sentence", "value": "x" * 241}, "240"),
         ({"field": "characters", "value": ["Nausicaa"]}, "cast"),
         ({"field": "characters", "value": {"a": 1}}, "value"),
         ({"field": "path", "value": "x"}, "field must be one of"),
@@ -115,9 +113,9 @@ def test_an_audit_is_restricted_and_blind(tmp_path: Path) -> None:
         ReviewedClips(small_dataset(), ReviewTask(tmp_path / "answers.jsonl", "anna", ["gone"]))
 
 
-@pytest.mark.parametrize("name", ["", " ", "a\nb", "settled: ", "x" * (MOST_NAME + 1)])
+@pytest.mark.parametrize("name", ["", "a\nb", "x" * (MOST_NAME + 1)])
 def test_a_reviewer_has_a_name(tmp_path: Path, name: str) -> None:
-    with pytest.raises(RefusedError, match="reviewer"):
+    with pytest.raises(InvalidDecisionError, match="reviewer"):
         ReviewedClips(small_dataset(), ReviewTask(tmp_path / "review.jsonl", name))
 
 
@@ -141,23 +139,6 @@ def test_a_lost_clip_file_is_said(tmp_path: Path) -> None:
             clip.unlink()
         reply = page.http.get(f"/api/clips/{page.ids[0]}.mp4")
         assert (reply.status_code, "animegamer build" in reply.json()["message"]) == (404, True)
-
-
-def test_other_hosts_and_origins_are_refused(tmp_path: Path) -> None:
-    with reviewing(tmp_path) as page:
-        change = {"clip": page.ids[0], **MOTION}
-        for headers in (
-            {"Origin": "https://evil.example"},
-            {"Origin": "null"},
-            {"Sec-Fetch-Site": "cross-site"},
-        ):
-            assert post(page.http, change, **headers).status_code == 403, headers
-        assert page.http.get("/api/clips", headers={"Host": "evil.example"}).status_code == 421
-        assert page.http.get("/", headers={"Host": "evil.example"}).status_code == 421
-        assert "default-src 'none'" in page.http.get("/").headers["content-security-policy"]
-        too_large = page.http.post("/api/decisions", content=b" " * 70_000)
-        assert too_large.status_code == 413
-        assert not page.task.file.exists()
 
 
 def test_a_file_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
@@ -224,10 +205,68 @@ def _decide_until_killed(root: Path) -> list[tuple[str, str]]:
     return confirmed
 
 
-def test_a_change_needs_its_names() -> None:
-    with pytest.raises(ValueError, match="extra"):
-        Change.model_validate({"clip": "a", "field": "MD", "time": "now"})
-
-
 def _clips(tmp_path: Path) -> list[ReviewableClip]:
     return reviewable(small_dataset(), tmp_path / "review.jsonl")
+
+
+REPLY = (
+    "<S>girl</S><MD>run</MD><EV>sea</EV><MA>slowly</MA><SC>0</SC><ET>1</ET><ST>-1</ST><SE>A girl runs by the sea.</SE>"
+)
+
+
+def doubted(number: int, scope_px: float | None = 4.0, **caption: Any) -> ReviewableClip:
+    name = f"clip-{number}"
+    words = {"raw_what": REPLY, "S": "girl", "MD": "run", "EV": "sea", "sentence": "A girl runs by the sea."}
+    return ReviewableClip(
+        film_id="film",
+        film_name="film.mkv",
+        film_sha256="0" * 64,
+        clip_id=name,
+        path=Path("nowhere.mp4"),
+        scene=0,
+        index=number,
+        start_seconds=2.0 * number,
+        end_seconds=2.0 * number + 2,
+        level=2,
+        scope_px=scope_px,
+        kept=True,
+        keep=True,
+        reasons=(),
+        caption=Caption(clip_id=name, source="a-model", **{**words, **caption}),
+        published=None,
+        standings={},
+    )
+
+
+def doubts_among(*odd: ReviewableClip) -> dict[str, list[str]]:
+    """Doubts about these clips among fifty plain ones."""
+    plain = [doubted(number) for number in range(100, 150)]
+    doubts = doubts_of([*odd, *plain], (1.5, 6.25, 12.5, 27.5))
+    assert all(doubts[one.clip_id] == [] for one in plain)
+    return {one.clip_id: [doubt.text for doubt in doubts[one.clip_id]] for one in odd}
+
+
+def test_every_kind_of_doubt() -> None:
+    odd = (
+        doubted(1, fault="no usable reply"),
+        doubted(2, flags=("social alone: nobody is on screen",)),
+        doubted(3, raw_what=f"Sure! {REPLY}"),
+        doubted(4, sentence=None, raw_sentence="???"),
+        doubted(5, EV="volcano"),
+        doubted(6, scope_px=6.3),
+        doubted(7, scope_px=None),
+    )
+    assert doubts_among(*odd) == {
+        "clip-1": ["no usable reply"],
+        "clip-2": ["social alone: nobody is on screen"],
+        "clip-3": ["the reply was not in its form"],
+        "clip-4": ["the sentence of the reply was unusable"],
+        "clip-5": ["rare EV: volcano"],
+        "clip-6": ["motion near the edge of levels 2 and 3"],
+        "clip-7": [],
+    }
+
+
+def test_values_that_are_mostly_unique_are_not_rare() -> None:
+    clips = [doubted(number, MD=f"walk {number}") for number in range(50)]
+    assert {clip_id: doubts for clip_id, doubts in doubts_of(clips, None).items() if doubts} == {}

@@ -92,30 +92,10 @@ def test_an_empty_field_cannot_be_said_and_shift_delete_withdraws(chromium: Brow
         page.keyboard.type("no § word")
         page.keyboard.press("Enter")
         expect(page.get_by_role("alert")).to_contain_text("plain words")
-        page.keyboard.press("Escape")
-        assert len(review.lines()) == 2
-
-
-def test_a_key_says_that_nobody_of_the_cast_is_on_screen(chromium: Browser, review: Reviewed) -> None:
-    with opened(chromium, review) as page:
-        in_time_order(page)
-        page.keyboard.press("2")
-        page.keyboard.press("0")
-        saved(page)
-        assert (value(page, "characters"), review.lines()[-1]) == ("nobody", ("anna", "characters", ()))
-
-
-def test_unusable_text_is_not_carried_to_the_next_clip(chromium: Browser, review: Reviewed) -> None:
-    with opened(chromium, review) as page:
-        in_time_order(page)
-        page.keyboard.press("m")
-        page.keyboard.type("run 99 laps!")
-        page.keyboard.press("Enter")
-        expect(page.locator("[data-field=MD] .complaint")).to_be_visible()
         page.locator(f"[data-clip='{review.ids[1]}']").click()
-        expect(page.locator("#edit-MD")).to_have_count(0)
-        expect(page.locator("[data-field=MD] .value")).to_be_visible()
-        assert review.lines() == []
+        expect(page.locator("#edit-EV")).to_have_count(0)  # unusable text is not carried to the next clip
+        expect(page.locator("[data-field=EV] .value")).to_be_visible()
+        assert len(review.lines()) == 2
 
 
 def test_enter_confirms_and_goes_on_to_where_one_left_off(chromium: Browser, review: Reviewed) -> None:
@@ -210,19 +190,19 @@ def filter_by(page: Page, name: str) -> None:
         page.keyboard.type("near SLOWLY")
 
 
-@pytest.mark.parametrize("name", FILTERS)
-def test_a_filter_lets_through_what_it_says(chromium: Browser, review: Reviewed, name: str) -> None:
+def test_a_filter_lets_through_what_it_says(chromium: Browser, review: Reviewed) -> None:
     rows = review.http.get("/api/clips").json()["clips"]
-    wanted = {row["id"] for row in rows if FILTERS[name](row)}
-    assert 0 < len(wanted) < len(rows)
     with opened(chromium, review) as page:
         expect(page.locator("#found")).to_have_text("60 clips")
-        filter_by(page, name)
-        expect(page.locator("#found")).to_have_text(f"{len(wanted)} of 60 clips")
-        shown = page.locator(".tile:visible").evaluate_all("tiles => tiles.map((tile) => tile.dataset.clip)")
-        assert set(shown) <= wanted
-        page.locator("#clear").click()
-        expect(page.locator("#found")).to_have_text("60 clips")
+        for name, passes in FILTERS.items():
+            wanted = {row["id"] for row in rows if passes(row)}
+            assert 0 < len(wanted) < len(rows)
+            filter_by(page, name)
+            expect(page.locator("#found")).to_have_text(f"{len(wanted)} of 60 clips")
+            shown = page.locator(".tile:visible").evaluate_all("tiles => tiles.map((tile) => tile.dataset.clip)")
+            assert set(shown) <= wanted, name
+            page.locator("#clear").click()
+            expect(page.locator("#found")).to_have_text("60 clips")
 
 
 def test_the_most_doubtful_come_first_and_reviewed_ones_can_be_left_out(chromium: Browser, review: Reviewed) -> None:
@@ -324,7 +304,6 @@ def test_neighbours_are_shown_with_their_captions(chromium: Browser, review: Rev
             expect(near.nth(box).locator("video")).to_have_attribute("src", f"api/clips/{rows[place]['id']}.mp4")
             expect(near.nth(box).locator(".line")).to_contain_text(str(rows[place]["machine"].get("EV", "")))
         near.nth(3).click()
-        assert current(page) == rows[5]["id"]
         page.keyboard.press(",")
         assert current(page) == rows[4]["id"]
 

@@ -1,5 +1,7 @@
 // Elements and small texts of the page.
 
+export const at = (id) => document.getElementById(id);
+
 export function element(name, properties = {}, ...inside) {
   const made = document.createElement(name);
   for (const [key, value] of Object.entries(properties)) {
