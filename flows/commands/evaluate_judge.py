@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.console.evaluation import ScoredCriterion, number, print_scores, warn_of_order
+from flows.console.evaluation import number, print_scores, warn_of_order
 from flows.console.progress import Bars
 from flows.console.terminal import say
 from pipeline.core.errors import UserError
@@ -96,12 +96,7 @@ def _print(summary: JudgeSummary) -> None:
     if summary.repeats % len(summary.agents):
         balanced = len(summary.agents)
         say(f"not every agent was at each position equally often; --repeats {balanced} sees to that", "yellow")
-    titles = {metric.name: metric.title for metric in JUDGE_METRICS}
-    criteria = [
-        ScoredCriterion(
-            titles[each.metric], each.scores, (number(each.alpha),), each.position_effects, each.order_p_value
-        )
-        for each in summary.criteria
-    ]
-    print_scores(summary.agents, ("agreement",), criteria)
-    warn_of_order("the order of the agents", criteria)
+    titles = [metric.title for metric in JUDGE_METRICS]
+    cells = [[number(each.alpha)] for each in summary.criteria]
+    print_scores(summary.agents, ("agreement",), summary.criteria, titles, cells)
+    warn_of_order("the order of the agents", summary.criteria, titles)

@@ -1,88 +1,60 @@
-"""Command `evaluate study`: people rank the agents' films on a page; its results and their table."""
+"""Command `evaluate study`: a folder in which people rank the agents' films, and the results of their answers."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from flows.console.evaluation import ScoredCriterion, number, print_scores, warn_of_order
+from flows.console.evaluation import number, print_scores, warn_of_order
 from flows.console.terminal import say
-
-if TYPE_CHECKING:
-    from training.evaluation.study_results import StudyResults
+from pipeline.core.errors import UserError
 
 
 def study(
-    out: Annotated[Path, typer.Argument(metavar="EVALUATION", help="Folder of the evaluation.")],
-    participant: Annotated[
-        list[str] | None,
-        typer.Option(help="Name of a participant to add, who gets a link. Repeatable; unset at first: your name."),
-    ] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0 takes any free port.")] = 8733,
-    lan: Annotated[
-        bool,
-        typer.Option("--lan", help="Let other machines of the local network connect; unset: this machine only."),
-    ] = False,
-    export: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the ranks to this CSV file, serve nothing.")
-    ] = None,
+    evaluation: Annotated[Path, typer.Argument(metavar="EVALUATION", help="Folder of the evaluation.")],
+    answers: Annotated[list[Path], typer.Argument(metavar="FILES", exists=True, dir_okay=False)] = [],  # noqa: B006  # copied by typer
+    out: Annotated[Path | None, typer.Option(help="Folder of the study. [default: EVALUATION/study]")] = None,
+    results: Annotated[bool, typer.Option("--results", help="Read the answers in FILES, and write results.")] = False,
 ) -> None:
-    """Serve a page on which people rank the agents' films of each game, by six criteria, blind.
+    """Let people rank the agents' films of each game, by six criteria, blind.
 
-    Every participant has a secret link, and an order of games and films of their own. Answers are added to
-    EVALUATION/study/answers.jsonl before the page shows them as saved. When the page is stopped, and with --export,
-    scores go to EVALUATION/measures/study.parquet, and figures and report are made anew.
+    Writes a folder with a page that opens from disk, and STUDY.key.json beside it, which says who made which film. Give
+    the folder to the participants, keep the key, and send each a number: `index.html?participant=3`. The page saves
+    answers as CSV. With --results, scores go to EVALUATION/measures/study.parquet, and the report is written again.
 
-        animegamer evaluate study eval/ --participant anna --participant ben
+        animegamer evaluate study eval/ --out study/
 
-        animegamer evaluate study eval/ --export ranks.csv
+        animegamer evaluate study eval/ --out study/ --results answers-1.csv answers-2.csv
     """
-    if export:
-        _export(out, export)
+    from training.evaluation.folder import EvaluationFolder
+    from training.evaluation.study import PARTICIPANTS, key_path, write_study
+
+    folder = out or evaluation / "study"
+    if bool(answers) != results:
+        raise UserError("reading answers needs both --results and the files that participants saved")
+    if results:
+        _read_answers(evaluation, folder, answers)
         return
-    from flows.commands.review import own_name
-    from flows.evaluate.reporting import report_study
-    from flows.web.study_app import serve_study
-    from pipeline.core.atomic import HeldError
+    say("writing the films")
+    made = write_study(EvaluationFolder.open(evaluation), folder)
+    say(f"{len(made.games)} games for participants 1 to {PARTICIPANTS}: {folder / 'index.html'}?participant=1")
+    say(f"keep {key_path(folder)} to yourself: it says which agent made which film")
+
+
+def _read_answers(path: Path, folder: Path, answers: list[Path]) -> None:
+    """Write results and report, and print mean scores by criterion and agent, with both agreements."""
+    from flows.evaluate.reporting import remake_report
     from training.evaluation.folder import EvaluationFolder
-    from training.evaluation.study import read_study
+    from training.evaluation.study import CRITERIA, read_answers, read_study, write_results
 
-    names = participant or ([] if read_study(out / "study") else [own_name()])
-    serve_study(EvaluationFolder.open(out), names, port, lan=lan)
-    try:
-        report_study(out)
-    except HeldError as error:
-        say(f"no results yet: {error}", "yellow")
-    say("stopped; every answer shown as saved is in the file; `--export FILE.csv` writes results and table")
-
-
-def _export(out: Path, table: Path) -> None:
-    from flows.evaluate.reporting import report_study
-    from training.evaluation.folder import EvaluationFolder
-    from training.evaluation.study_results import complete_answers, write_table
-
-    rows = write_table(table, complete_answers(EvaluationFolder.open(out))[0])
-    say(f"{rows:,} rows in {table}")
-    _print(report_study(out))
-
-
-def _print(results: StudyResults) -> None:
-    """Print mean scores by criterion and agent, with both agreements."""
-    from training.evaluation.study import CRITERION
-
-    if results.unreadable_lines:
-        say(f"{results.unreadable_lines} unreadable lines of answers.jsonl are skipped", "yellow")
-    criteria = [
-        ScoredCriterion(
-            CRITERION[each.criterion].title,
-            each.scores,
-            (str(each.answers), number(each.alpha), number(each.judge)),
-            each.position_effects,
-            each.order_p_value,
-        )
-        for each in results.criteria
-    ]
-    print_scores(results.agents, ("answers", "agreement", "judge"), criteria)
-    warn_of_order("the letter of a film", criteria)
+    key = read_study(folder)
+    found = read_answers(key, answers)
+    with EvaluationFolder.locked(path, "study") as evaluation:
+        results = write_results(evaluation, key, found)
+        remake_report(evaluation)
+    titles = [criterion.title for criterion in CRITERIA]
+    cells = [[str(each.answers), number(each.alpha), number(each.judge)] for each in results.criteria]
+    print_scores(results.agents, ("answers", "agreement", "judge"), results.criteria, titles, cells)
+    warn_of_order("the letter of a film", results.criteria, titles)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import typer
@@ -14,6 +13,7 @@ from flows.console.terminal import say
 
 if TYPE_CHECKING:
     from training.evaluation.figures import Figures
+    from training.evaluation.ratings import CriterionScores
 
 
 def figures_table(figures: Figures) -> Table:
@@ -30,36 +30,34 @@ def figures_table(figures: Figures) -> Table:
     return table
 
 
-@dataclass(frozen=True)
-class ScoredCriterion:
-    """A criterion with the mean score of each agent, further cells, and the effect of the order."""
-
-    title: str
-    scores: Mapping[str, float]
-    cells: tuple[str, ...]
-    position_effects: tuple[float, ...] | None
-    order_p_value: float | None
-
-
-def print_scores(agents: Sequence[str], heads: Sequence[str], criteria: Sequence[ScoredCriterion]) -> None:
-    """Print a row per criterion: the score of each agent, then the cells under further heads."""
-    rows = [[each.title, *(number(each.scores.get(agent)) for agent in agents), *each.cells] for each in criteria]
+def print_scores(
+    agents: Sequence[str],
+    heads: Sequence[str],
+    criteria: Sequence[CriterionScores],
+    titles: Sequence[str],
+    cells: Sequence[Sequence[str]],
+) -> None:
+    """Print a row per criterion: its title, the score of each agent, then the cells under further heads."""
+    rows = [
+        [title, *(number(each.scores.get(agent)) for agent in agents), *more]
+        for each, title, more in zip(criteria, titles, cells, strict=True)
+    ]
     columns = list(zip(["", *agents, *heads], *rows, strict=True))
-    titles, *others = ([cell.rjust(max(map(len, column))) for cell in column] for column in columns)
-    titles = [title.strip().ljust(len(title)) for title in titles]
-    for cells in zip(titles, *others, strict=True):
-        typer.echo("  ".join(cells))
+    heading, *others = ([cell.rjust(max(map(len, column))) for cell in column] for column in columns)
+    left = [title.strip().ljust(len(title)) for title in heading]
+    for row in zip(left, *others, strict=True):
+        typer.echo("  ".join(row))
 
 
-def warn_of_order(what: str, criteria: Sequence[ScoredCriterion]) -> None:
+def warn_of_order(what: str, criteria: Sequence[CriterionScores], titles: Sequence[str]) -> None:
     """Print the criteria that the order moves; `what` is the position in words, such as `the letter of a film`."""
     from training.evaluation.ratings import NOTED_P_VALUE
 
-    for each in criteria:
+    for each, title in zip(criteria, titles, strict=True):
         if each.order_p_value is not None and each.order_p_value < NOTED_P_VALUE:
             effects = " / ".join(f"{effect:+.2f}" for effect in each.position_effects or ())
             said = f"{what} moves it, by position: {effects} (p = {each.order_p_value:.3f})"
-            say(f"{each.title}: {said}", "yellow")
+            say(f"{title}: {said}", "yellow")
 
 
 def number(value: float | None) -> str:

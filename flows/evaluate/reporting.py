@@ -12,9 +12,9 @@ from training.evaluation.make_figures import make_figures, write_figures
 from training.evaluation.measures import Metric, all_measures
 from training.evaluation.metrics.catalogue import METRICS
 from training.evaluation.report.page import write_report
-from training.evaluation.study_results import StudyResults, study_metrics, study_notes, write_results
+from training.evaluation.study import STUDY_METRICS, study_notes
 
-CATALOGUE: tuple[Metric, ...] = (*METRICS, *JUDGE_METRICS, *study_metrics())
+CATALOGUE: tuple[Metric, ...] = (*METRICS, *JUDGE_METRICS, *STUDY_METRICS)
 """All metrics that a table of measures may hold, in the order of the report."""
 
 
@@ -31,16 +31,3 @@ def remake_report(evaluation: EvaluationFolder) -> Path:
     if not figures.figures:
         say("no measures yet; `animegamer evaluate run` makes them", "yellow")
     return write_report(evaluation, figures)
-
-
-def report_study(path: Path) -> StudyResults:
-    """Write the results of a study, then figures and report; return the results.
-
-    Raises:
-        HeldError: another command is at work on the evaluation.
-        UserError: a table of measures is damaged, or a file cannot be written.
-    """
-    with EvaluationFolder.locked(path, "study") as evaluation:
-        results = write_results(evaluation)
-        remake_report(evaluation)
-    return results

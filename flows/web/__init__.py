@@ -1,1 +1,1 @@
-"""Web server of the game page, the review page and the study page."""
+"""Web server of the game page and the review page."""

@@ -16,7 +16,7 @@ from pipeline.captions.cast import Cast
 from pipeline.captions.endpoint import Endpoint
 from pipeline.core.progress import silent
 from pipeline.video.clip_files import read_clip, write_clip
-from tests.support.servers.study_page import painted_evaluation
+from tests.support.painted_games import painted_evaluation
 from training.baselines.router import NEUTRAL, LanguageRouter
 from training.evaluation.figures import Figures
 from training.evaluation.folder import EvaluationFolder

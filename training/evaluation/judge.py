@@ -28,10 +28,10 @@ from prompts.template import load_prompt
 from training.evaluation.folder import EvaluationFolder
 from training.evaluation.inquiries import Inquiry, ask_all, model_ingredients
 from training.evaluation.judge_pictures import PICTURES, StoryPictures
-from training.evaluation.judge_summary import CriterionNote, JudgeSummary
+from training.evaluation.judge_summary import JudgeSummary
 from training.evaluation.measures import Measure, write_measures
 from training.evaluation.played import PlayedTurn
-from training.evaluation.ratings import Ratings, agreement, position_bias
+from training.evaluation.ratings import CriterionScores, Ratings, scored
 
 WINDOW_TURNS = 5
 
@@ -106,7 +106,7 @@ def judge(
         left_out=left_out,
         refused=answers.refused,
         repaired=answers.repaired,
-        criteria=tuple(_note(name, measures, [ratings[name] for _, ratings in judged]) for name in CRITERIA),
+        criteria=tuple(_scored(name, measures, [ratings[name] for _, ratings in judged]) for name in CRITERIA),
     )
     write_json(folder / "summary.json", summary.model_dump(mode="json"))
     return summary
@@ -188,18 +188,12 @@ def _measures(agents: Sequence[str], window: Window, ratings: Mapping[str, Ratin
     ]
 
 
-def _note(name: str, measures: Iterable[Measure], windows: Sequence[Ratings]) -> CriterionNote:
-    metric, bias, values = f"judge_{name.lower()}", position_bias(windows), dict[str, list[float]]()
+def _scored(name: str, measures: Iterable[Measure], windows: Sequence[Ratings]) -> CriterionScores:
+    metric, values = f"judge_{name.lower()}", dict[str, list[float]]()
     for each in measures:
         if each.metric == metric:
             values.setdefault(each.agent, []).append(each.value)
-    return CriterionNote(
-        metric=metric,
-        scores={agent: fmean(own) for agent, own in values.items()},
-        position_effects=bias.effects if bias else None,
-        order_p_value=bias.p_value if bias else None,
-        alpha=agreement(windows),
-    )
+    return scored(metric, {agent: fmean(own) for agent, own in values.items()}, windows)
 
 
 def _name(window: Window, repeat: int) -> str:

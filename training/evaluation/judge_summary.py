@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from pipeline.core.errors import UserError, disk_errors
-from pipeline.core.records import Record, faults_of
+from pipeline.core.records import Record
 from training.evaluation.measures import Metric
-from training.evaluation.ratings import moved_by_order
+from training.evaluation.ratings import CriterionScores, moved_by_order, read_scores
 
 _TITLES = {
     "OA": ("Overall", "Overall quality"),
@@ -35,16 +34,6 @@ JUDGE_METRICS = tuple(
 NO_SHEET = "no reference sheet was shown: character consistency is likeness between scenes alone"
 
 
-class CriterionNote(Record):
-    """Scores by one criterion, and their reliability."""
-
-    metric: str
-    scores: dict[str, float] = Field(description="mean score by agent, over windows and repeats")
-    position_effects: tuple[float, ...] | None = Field(description="mean gain of a score at each position; null: one")
-    order_p_value: float | None = Field(description="probability of such effects if the order did not matter")
-    alpha: float | None = Field(description="Krippendorff's ordinal alpha over repeats; null: undefined")
-
-
 class JudgeSummary(Record):
     """`judge/summary.json`."""
 
@@ -58,7 +47,7 @@ class JudgeSummary(Record):
     left_out: int = Field(description="windows that an agent has not played in full")
     refused: dict[str, str] = Field(description="reason by the name of the request")
     repaired: int
-    criteria: tuple[CriterionNote, ...]
+    criteria: tuple[CriterionScores, ...]
 
 
 def read_summary(evaluation: Path) -> JudgeSummary | None:
@@ -67,14 +56,7 @@ def read_summary(evaluation: Path) -> JudgeSummary | None:
     Raises:
         UserError: the summary is damaged.
     """
-    path = evaluation / "judge" / "summary.json"
-    if not path.exists():
-        return None
-    try:
-        with disk_errors(path):
-            return JudgeSummary.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        raise UserError(f"{path}: damaged ({faults_of(error)}); `animegamer evaluate judge` makes it anew") from error
+    return read_scores(evaluation / "judge" / "summary.json", JudgeSummary, "animegamer evaluate judge")
 
 
 def judge_notes(evaluation: Path) -> Iterator[str]:
@@ -88,6 +70,6 @@ def judge_notes(evaluation: Path) -> Iterator[str]:
         return
     judged = f"Judge: {summary.model}, {summary.windows:,} windows, each in {summary.repeats} orders of the agents"
     yield f"{judged}." if summary.cast_sha256 else f"{judged}; {NO_SHEET}."
-    moved = moved_by_order({each.metric: each.order_p_value for each in summary.criteria})
+    moved = moved_by_order(summary.criteria)
     if moved:
         yield f"The order of the agents moves the judge's scores: {moved}."

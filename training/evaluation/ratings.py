@@ -8,12 +8,19 @@ positions. Its p value is that of a permutation test: the orders of a subject's 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
+from pydantic import Field, ValidationError
+
+from pipeline.core.errors import UserError, disk_errors
+from pipeline.core.records import Record, faults_of
 
 PERMUTATIONS = 999
+Summary = TypeVar("Summary", bound=Record)
 NOTED_P_VALUE = 0.05
 """Probability below which an effect of the order is named to the user."""
 
@@ -84,8 +91,49 @@ def agreement(subjects: Sequence[Ratings]) -> float | None:
     return float(AnnotationTask(data, distance=ordinal, missing_values=()).alpha())
 
 
-def moved_by_order(p_values: Mapping[str, float | None]) -> str:
+class CriterionScores(Record):
+    """Scores by one criterion, and their reliability."""
+
+    metric: str
+    scores: dict[str, float] = Field(description="mean score by agent")
+    position_effects: tuple[float, ...] | None = Field(
+        description="mean gain of a score at each position; null: no agent was at two"
+    )
+    order_p_value: float | None = Field(description="probability of such effects if the order did not matter")
+    alpha: float | None = Field(description="Krippendorff's ordinal alpha over the ratings; null: undefined")
+
+
+def scored(metric: str, scores: Mapping[str, float], subjects: Sequence[Ratings]) -> CriterionScores:
+    """Return the mean scores of the agents with the reliability of their ratings."""
+    bias = position_bias(subjects)
+    return CriterionScores(
+        metric=metric,
+        scores=dict(scores),
+        position_effects=bias.effects if bias else None,
+        order_p_value=bias.p_value if bias else None,
+        alpha=agreement(subjects),
+    )
+
+
+def read_scores(path: Path, kind: type[Summary], command: str) -> Summary | None:
+    """Read a summary of scores; None: there is none.
+
+    Raises:
+        UserError: the file is damaged; `command` makes it again.
+    """
+    if not path.exists():
+        return None
+    try:
+        with disk_errors(path):
+            return kind.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise UserError(f"{path}: damaged ({faults_of(error)}); `{command}` writes it again") from error
+
+
+def moved_by_order(criteria: Iterable[CriterionScores]) -> str:
     """Return the scores that the order moves, in print, such as `judge_oa (p = 0.001)`; empty: none."""
     return ", ".join(
-        f"{name} (p = {value:.3f})" for name, value in p_values.items() if value is not None and value < NOTED_P_VALUE
+        f"{each.metric} (p = {each.order_p_value:.3f})"
+        for each in criteria
+        if each.order_p_value is not None and each.order_p_value < NOTED_P_VALUE
     )

@@ -1,228 +1,362 @@
-"""Study: people rank the agents' films of a game by criterion, blind and shuffled; its participants and answers.
+"""Study: a folder in which people rank the films of each game, blind, its key, and the results of the answers.
 
-    EVALUATION/study/study.json       participants with their links, and the key of the shuffling
-    EVALUATION/study/answers.jsonl    a line per answer, append-only; the last about a game and criterion counts
+    STUDY/index.html                     page of the study, which opens from disk
+    STUDY/films/<random>.mp4             a film of each game by each agent
+    STUDY.key.json                       which agent made which film: beside the folder, never in it
+    EVALUATION/measures/study.parquet    mean score by agent, game and criterion
+    EVALUATION/measures/study.json       averages and agreement
 
-An answer is the order of the agents, the best first. It may be incomplete while the participant is at it, and names the
-agents in the order shown, so that the file can be read without the key.
+The number of a participant decides the order of games and films. The browser keeps the answers, and saves them as CSV.
 """
 
 from __future__ import annotations
 
+import json
 import random
 import secrets
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.resources import files
+from itertools import accumulate
 from pathlib import Path
-from typing import Literal, Self
+from statistics import fmean
+from typing import Any, Literal, NamedTuple
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError
 
-from pipeline.core.atomic import append_lines, write_json
+from pipeline.core.atomic import temporary_start, write_json
 from pipeline.core.errors import UserError, disk_errors
-from pipeline.core.records import Record, faults_of
+from pipeline.core.records import Record, RecordError
+from pipeline.video.clip_files import clip_shape, read_frames, write_clip
+from training.evaluation.folder import EvaluationFolder
+from training.evaluation.measures import Measure, Metric, read_measures, write_measures
+from training.evaluation.played import PlayedTurn
+from training.evaluation.ratings import CriterionScores, Ratings, moved_by_order, read_scores, scored
 
-LETTERS = "ABCDEFGHIJ"
-"""Names of the films on the page, and so the most agents of a study."""
-LINK_BYTES = 24
+MAX_AGENTS = 10
+PARTICIPANTS = 96  # with an order of their own: a multiple of 2, 3, 4, 6 and 8 agents
+CRF = 17  # x264 quality of the films
+DATA = "/* data of the study */ {}"  # in the page, replaced with the games
+HEAD = "study,participant,criterion,order"  # of a file of answers
+MAX_BYTES = 4 << 20  # of a file of answers; a hundred times a long study
 
 
-@dataclass(frozen=True)
-class Criterion:
-    """A criterion that agents are ranked by."""
+class Criterion(NamedTuple):
+    """A criterion that agents are ranked by, and the metric of the judge that asks the same, if any."""
 
     name: str
     title: str
     question: str
     judged: str | None
-    """Metric of the multimodal judge that asks the same; None: it does not."""
-
-    @property
-    def metric(self) -> str:
-        """Name of the scores in the table of measures."""
-        return f"study_{self.name}"
 
 
 CRITERIA = (
     Criterion("overall", "Overall", "Which film would you rather play on with?", "judge_oa"),
     Criterion("instruction", "Instruction following", "Does each turn show what its instruction says?", "judge_ta"),
     Criterion("context", "Contextual consistency", "Do turns follow from the turns before, places too?", "judge_conc"),
-    Criterion("character", "Character consistency", "Do the characters keep their looks?", "judge_chac"),
+    Criterion("character", "Character consistency", "Do the characters look the same throughout?", "judge_chac"),
     Criterion("style", "Style consistency", "Does the drawing keep its style?", "judge_vc"),
     Criterion("state", "State update", "Do the values shown at the film change as the turn suggests?", None),
 )
-CRITERION = {criterion.name: criterion for criterion in CRITERIA}
-STATE = "state"
-"""Criterion that is asked only about games in which every agent gives character values."""
-
-
-class StudyError(UserError):
-    """A study that cannot be opened or begun; the message names the remedy."""
-
-
-class Participant(Record):
-    """A person who ranks."""
-
-    name: str = Field(min_length=1, max_length=60, description="as in the exported table")
-    link: str = Field(pattern=r"^[A-Za-z0-9_-]{32}$", description="secret part of the address of the person's page")
-
-    @model_validator(mode="after")
-    def _can_be_printed(self) -> Self:
-        if not self.name.isprintable() or self.name != self.name.strip():
-            raise ValueError("a name is one line of printable text")
-        return self
+STUDY_METRICS = tuple(
+    Metric(
+        name=f"study_{each.name}",
+        title=f"Study: {each.title.lower()}",
+        meaning=f"{each.question} Mean score of people's ranks, 10 for the best to 1 for the last.",
+    )
+    for each in CRITERIA
+)
 
 
 class Study(Record):
-    """`study.json`; participants are only ever added, because their number decides the orders they see."""
+    """Key of a study, `STUDY.key.json`."""
 
     schema_version: Literal[1] = 1
-    key: str = Field(min_length=32, description="secret that all shuffling depends on")
-    participants: tuple[Participant, ...] = ()
+    study: str = Field(description="public name of the study, stored with each answer")
+    seed: str = Field(description="secret that all orders depend on")
+    games: dict[str, dict[str, str]] = Field(min_length=1, description="random name of the film by game and agent")
 
-    def with_participants(self, names: Iterable[str]) -> Study:
-        """Return the study with the names that it does not have yet.
+    @property
+    def agents(self) -> list[str]:
+        """Names of the agents, sorted."""
+        return sorted(next(iter(self.games.values())))
 
-        Raises:
-            StudyError: a name cannot be used.
-        """
-        known = {each.name for each in self.participants}
-        try:
-            new = [
-                Participant(name=name, link=secrets.token_urlsafe(LINK_BYTES))
-                for name in dict.fromkeys(names)
-                if name not in known
-            ]
-        except ValidationError as error:
-            raise StudyError(f"a participant cannot have this name: {faults_of(error)}") from error
-        return self.model_copy(update={"participants": (*self.participants, *new)})
+    def games_of(self, number: int) -> list[str]:
+        """Return the games in the order of a participant, whose number counts from 1."""
+        return self._random("games", number).sample(list(self.games), len(self.games))
 
-    def games_of(self, number: int, games: Sequence[str]) -> list[str]:
-        """Return the games in the order of a participant, by the participant's number from 0."""
-        return self._random("games", number).sample(games, len(games))
-
-    def shown(self, number: int, game: str, agents: Sequence[str]) -> tuple[str, ...]:
+    def shown(self, number: int, game: str) -> tuple[str, ...]:
         """Return the agents of a game in the order shown to a participant: as A, B, C, ...
 
         Of as many participants in a row as there are agents, each sees an agent at another letter.
         """
-        block, turn = divmod(number, len(agents))
-        order = self._random("agents", block, game).sample(sorted(agents), len(agents))
+        block, turn = divmod(number - 1, len(self.agents))
+        order = self._random("agents", block, game).sample(self.agents, len(self.agents))
         return (*order[turn:], *order[:turn])
 
     def _random(self, *of: object) -> random.Random:
-        return random.Random(" ".join(map(str, (self.key, *of))))
+        return random.Random(" ".join(map(str, (self.seed, *of))))
 
 
-class Answer(Record):
-    """Line of `answers.jsonl`."""
+class Answer(NamedTuple):
+    """Agents of a game in the order of a participant, the best first, and in the order shown."""
 
-    time: datetime
-    participant: str
+    participant: int
     game: str
     criterion: str
-    order: tuple[str, ...] = Field(description="agents ranked so far, the best first; empty withdraws the answer")
-    shown: tuple[str, ...] = Field(description="agents in the order shown: A, B, ...")
-
-    @model_validator(mode="after")
-    def _ranks_agents_once(self) -> Self:
-        if self.criterion not in CRITERION:
-            raise ValueError(f"criterion must be one of {', '.join(CRITERION)}")
-        if len(set(self.order)) < len(self.order) or not set(self.order) <= set(self.shown):
-            raise ValueError("order must name some of the agents shown, each once")
-        return self
+    order: tuple[str, ...]
+    shown: tuple[str, ...]
 
     @property
-    def is_complete(self) -> bool:
-        """True if all agents are ranked."""
-        return len(self.order) == len(self.shown)
-
-    @property
-    def subject(self) -> tuple[str, str, str]:
-        """Participant, game and criterion: a later answer with the same subject replaces this one."""
-        return self.participant, self.game, self.criterion
+    def scores(self) -> dict[str, float]:
+        """Score by agent, in the order of their names; the paper's 10, 7, 4, 1 for four agents."""
+        return {agent: 10 - 9 * self.order.index(agent) / (len(self.order) - 1) for agent in sorted(self.order)}
 
 
-@dataclass(frozen=True)
-class Answers:
-    """Content of the answers' file: the answers that count, and the number of unreadable lines."""
+class CriterionResult(CriterionScores):
+    """Results of a criterion."""
 
-    current: dict[tuple[str, str, str], Answer]
-    """By subject."""
-    faults: int = 0
-
-    def complete(self, games: Sequence[str], agents: Sequence[str]) -> list[Answer]:
-        """Return the complete answers about these games with exactly these agents."""
-        return [
-            answer
-            for answer in self.current.values()
-            if answer.is_complete and answer.game in games and set(answer.shown) == set(agents)
-        ]
+    answers: int
+    participants: int
+    judge: float | None = Field(description="rank correlation of the judge with people; null: not judged, or no order")
+    judged_games: int
 
 
-def score(rank: int, count: int) -> float:
-    """Score of a rank from 1: linear from 10 for the best to 1 for the last, so 10, 7, 4, 1 for four agents."""
-    return 10 - 9 * (rank - 1) / (count - 1)
+class StudyResults(Record):
+    """`measures/study.json`."""
+
+    agents: tuple[str, ...]
+    criteria: tuple[CriterionResult, ...]
 
 
-def open_study(folder: Path, names: Iterable[str]) -> Study:
-    """Read the study of a folder, or begin it, and add participants to it.
+def key_path(folder: Path) -> Path:
+    """Return the path of the key of a study, beside its folder."""
+    return folder.with_name(f"{folder.name}.key.json")
+
+
+def read_study(folder: Path) -> Study:
+    """Read the key of a study."""
+    path = key_path(folder)
+    try:
+        return Study.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise UserError(f"{path}: missing or damaged; name the study's folder by --out, or restore its key") from error
+
+
+def write_study(evaluation: EvaluationFolder, folder: Path) -> Study:
+    """Write a study of the games that all agents have played to the end, and its key.
 
     Raises:
-        StudyError: `study.json` is damaged, or a name cannot be used.
-        DiskError: it cannot be written.
+        UserError: no game can be shown, too few or too many agents, the study exists, or it cannot be written.
     """
-    path = folder / "study.json"
-    before = read_study(folder)
-    study = (before or Study(key=secrets.token_hex(16))).with_participants(names)
-    if study != before:
-        with disk_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            folder.chmod(0o700)  # the links are secrets
-        write_json(path, study.model_dump(mode="json"))
+    for path in (folder, key_path(folder)):
+        if path.exists():
+            raise UserError(f"{path} already exists; give another --out, or delete both folder and key")
+    played = _played_games(evaluation)
+    games = {game: {agent: secrets.token_hex(8) for agent in turns} for game, turns in played.items()}
+    study = Study(study=secrets.token_hex(8), seed=secrets.token_hex(16), games=games)
+    turns_of = {film: played[game][agent] for game, own in games.items() for agent, film in own.items()}
+    with disk_errors(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=temporary_start(folder), dir=folder.parent) as temporary:
+            content = Path(temporary) / "study"
+            (content / "films").mkdir(parents=True)
+            # Write the films in the order of their random names, so that not even their times tell the agents apart.
+            films = {film: _write_film(film, turns_of[film], content / "films") for film in sorted(turns_of)}
+            data = json.dumps(_page_data(study, films, turns_of)).replace("<", "\\u003c")
+            page = (files("training.evaluation") / "study_page.html").read_text(encoding="utf-8")
+            (content / "index.html").write_text(page.replace(DATA, data), encoding="utf-8")
+            write_json(key_path(folder), study.model_dump(mode="json"))
+            content.rename(folder)
     return study
 
 
-def read_study(folder: Path) -> Study | None:
-    """Read the study of a folder; None: not begun.
+def _played_games(evaluation: EvaluationFolder) -> dict[str, dict[str, list[PlayedTurn]]]:
+    """Return the turns by game and agent of the games that all agents have played to the end."""
+    turns = {agent.name: evaluation.played(agent.name) for agent in evaluation.request.agents}
+    if not 2 <= len(turns) <= MAX_AGENTS:
+        raise UserError(f"{evaluation.path}: {len(turns)} agents; a study ranks 2 to {MAX_AGENTS}")
+    games = {}
+    for game in evaluation.benchmark.games:
+        played = {agent: [turn for turn in own if turn.panel.game == game.name] for agent, own in turns.items()}
+        if all(len(own) == len(game.panels) for own in played.values()):
+            games[game.name] = played
+    if not games:
+        raise UserError(f"{evaluation.path}: no game is complete for every agent; `animegamer evaluate run` plays them")
+    return games
 
-    Raises:
-        StudyError: `study.json` is damaged.
-        DiskError: it cannot be read.
+
+def _write_film(name: str, turns: Sequence[PlayedTurn], folder: Path) -> dict[str, Any]:
+    """Write the clips of a game as one film; return what the page knows of it: starts of turns in seconds, states.
+
+    All films are encoded again, in the same way: the encoder of an agent leaves no trace.
     """
-    path = folder / "study.json"
+    clips = [turn.clip for turn in turns]
     try:
-        with disk_errors(path):
-            return Study.model_validate_json(path.read_bytes()) if path.exists() else None
-    except ValidationError as error:
-        raise StudyError(f"{path}: damaged ({faults_of(error)}); restore it from a copy, it holds the links") from error
+        shapes = [clip_shape(clip) for clip in clips]
+        width, height, fps = shapes[0].width // 2 * 2, shapes[0].height // 2 * 2, shapes[0].fps
+        frames = (frame for clip in clips for frame in read_frames(clip, range, width, height))
+        write_clip(folder / f"{name}.mp4", frames, fps, CRF)
+    except RecordError as error:
+        raise UserError(f"{clips[0].parent}: clip {error}; play the game again, or replace the clip") from error
+    starts = [float(count / fps) for count in accumulate((shape.frames for shape in shapes[:-1]), initial=0)]
+    states = [turn.line.changes and turn.line.changes.model_dump() for turn in turns]
+    return {"name": name, "starts": starts, "states": states}
 
 
-def read_answers(folder: Path) -> Answers:
-    """Read the answers; a torn or foreign line is counted and skipped.
+def _page_data(study: Study, films: dict[str, dict[str, Any]], turns: dict[str, list[PlayedTurn]]) -> dict[str, Any]:
+    """Return what the page knows: films in the order of their random names, and orders as indices of them."""
+    names = {game: sorted(own.values()) for game, own in study.games.items()}
+    games = []
+    for own in names.values():
+        has_states = all(any(films[name]["states"]) for name in own)
+        criteria = [each.name for each in CRITERIA if has_states or each.name != "state"]
+        instructions = [turn.panel.instruction for turn in turns[own[0]]]
+        games.append({"instructions": instructions, "criteria": criteria, "films": [films[name] for name in own]})
+
+    def order(number: int, game: str) -> tuple[int, list[int]]:
+        shown = [study.games[game][agent] for agent in study.shown(number, game)]
+        return list(names).index(game), [names[game].index(film) for film in shown]
+
+    orders = [[order(number, game) for game in study.games_of(number)] for number in range(1, PARTICIPANTS + 1)]
+    return {"study": study.study, "criteria": [each._asdict() for each in CRITERIA], "games": games, "orders": orders}
+
+
+def read_answers(study: Study, paths: Sequence[Path]) -> list[Answer]:
+    """Read answers as the page saved them.
 
     Raises:
-        DiskError: the file cannot be read.
+        UserError: a file does not hold answers to this study, or two answer the same question.
     """
-    path = folder / "answers.jsonl"
-    with disk_errors(path):
-        content = path.read_bytes() if path.exists() else b""
-    current, faults = {}, 0
-    for line in filter(bytes.strip, content.split(b"\n")):
+    found: dict[tuple[int, str, str], Answer] = {}
+    for path in paths:
+        line = 1
         try:
-            answer = Answer.model_validate_json(line)
-        except ValidationError:
-            faults += 1
-        else:
-            current[answer.subject] = answer
-    return Answers(current, faults)
+            if path.stat().st_size > MAX_BYTES:
+                raise ValueError("the file is too large")
+            head, *rows = path.read_text(encoding="utf-8-sig").splitlines() or [""]
+            if head != HEAD:
+                raise ValueError(f"the head is not {HEAD}")
+            for line, row in enumerate(rows, start=2):  # noqa: B007  # for the error
+                answer = _answer(study, row)
+                if found.setdefault(answer[:3], answer) is not answer:
+                    raise ValueError("this participant has answered the question already; pass each file once")
+        except ValueError as error:
+            raise UserError(f"{path}, line {line}: {error}; use files as the page saved them") from error
+    return list(found.values())
 
 
-def append_answer(folder: Path, answer: Answer) -> None:
-    """Append an answer; when it returns, it is on the disk.
+def _answer(study: Study, row: str) -> Answer:
+    """Read a row of a file of answers, or raise a ValueError."""
+    cells = row.split(",")
+    if len(cells) != 4:
+        raise ValueError(f"{len(cells)} columns, not 4")
+    name, participant, criterion, films = cells
+    if name != study.study:
+        raise ValueError(f"this answers another study, {name[:40]!r}")
+    if participant not in map(str, range(1, PARTICIPANTS + 1)):
+        raise ValueError(f"no participant {participant[:40]!r}")
+    if criterion not in [each.name for each in CRITERIA]:
+        raise ValueError(f"no criterion {criterion[:40]!r}")
+    for game, own in study.games.items():
+        agents = {film: agent for agent, film in own.items()}
+        if sorted(order := films.split(" ")) == sorted(agents):
+            number, ranked = int(participant), tuple(agents[film] for film in order)
+            return Answer(number, game, criterion, ranked, study.shown(number, game))
+    raise ValueError(f"these are not the films of one game, {films[:40]!r}")
+
+
+def write_results(evaluation: EvaluationFolder, study: Study, answers: Sequence[Answer]) -> StudyResults:
+    """Make measures and results of answers, and write them.
 
     Raises:
-        DiskError: it cannot be written; the file is as it was.
+        UserError: the evaluation has no such agents or games, or a file cannot be read or written.
     """
-    append_lines(folder / "answers.jsonl", answer.model_dump_json().encode() + b"\n")
+    known = {agent.name for agent in evaluation.request.agents} | {game.name for game in evaluation.benchmark.games}
+    if unknown := {*study.agents, *study.games} - known:
+        raise UserError(f"{evaluation.path}: has no {min(unknown)}; name the evaluation that the study was made from")
+    measures = evaluation.path / "measures"
+    scores = scores_of(answers)
+    write_measures(measures / "study.parquet", scores)
+    judged = list(read_measures(measures / "judge.parquet"))
+    criteria = tuple(_result(each, answers, scores, judged) for each in CRITERIA)
+    results = StudyResults(agents=tuple(study.agents), criteria=criteria)
+    write_json(measures / "study.json", results.model_dump(mode="json"))
+    return results
+
+
+def read_results(evaluation: Path) -> StudyResults | None:
+    """Read the results of a study; None: there are none."""
+    return read_scores(evaluation / "measures" / "study.json", StudyResults, "animegamer evaluate study --results")
+
+
+def study_notes(evaluation: Path) -> Iterator[str]:
+    """Yield sentences on the study for the head of the report."""
+    results = read_results(evaluation)
+    if results and (moved := moved_by_order(results.criteria)):
+        yield f"The letter of a film moves people's scores: {moved}."
+
+
+def scores_of(answers: Iterable[Answer]) -> list[Measure]:
+    """Return the mean score by agent, game and criterion."""
+    found = defaultdict(list)
+    for answer in answers:
+        for agent, score in answer.scores.items():
+            found[agent, answer.game, f"study_{answer.criterion}"].append(score)
+    return [
+        Measure(agent=agent, game=game, turn=None, metric=metric, value=fmean(values))
+        for (agent, game, metric), values in sorted(found.items())
+    ]
+
+
+def ratings_of(answers: Iterable[Answer]) -> list[Ratings]:
+    """Return the ratings of each game in answers about one criterion."""
+    by_game = defaultdict(list)
+    for answer in answers:
+        by_game[answer.game].append(answer)
+    return [
+        Ratings(
+            tuple(tuple(map(answer.shown.index, sorted(answer.shown))) for answer in own),
+            tuple(tuple(answer.scores.values()) for answer in own),
+        )
+        for own in by_game.values()
+    ]
+
+
+def judge_agreement(scores: Iterable[Measure], judged: Iterable[Measure], criterion: Criterion) -> list[float]:
+    """Return Spearman's correlation of judge and people by game, for games that both rank."""
+    from scipy.stats import spearmanr  # importing it takes a second
+
+    people, judge = _by_game(scores, f"study_{criterion.name}"), _by_game(judged, criterion.judged)
+    found = []
+    for game in sorted(people.keys() & judge.keys()):
+        agents = sorted(people[game].keys() & judge[game].keys())
+        left, right = ([fmean(of[game][agent]) for agent in agents] for of in (people, judge))
+        if min(len(set(left)), len(set(right))) > 1:  # all equal: no order
+            found.append(float(spearmanr(left, right).statistic))
+    return found
+
+
+def _by_game(measures: Iterable[Measure], metric: str | None) -> dict[str, dict[str, list[float]]]:
+    """Return the values of a metric by game and agent."""
+    found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for each in measures:
+        if each.metric == metric:
+            found[each.game][each.agent].append(each.value)
+    return found
+
+
+def _result(
+    criterion: Criterion, answers: Iterable[Answer], scores: Sequence[Measure], judged: Sequence[Measure]
+) -> CriterionResult:
+    own = [answer for answer in answers if answer.criterion == criterion.name]
+    correlations = judge_agreement(scores, judged, criterion)
+    means = {agent: fmean(each.scores[agent] for each in own) for agent in (own[0].scores if own else ())}
+    return CriterionResult(
+        **scored(f"study_{criterion.name}", means, ratings_of(own)).model_dump(),
+        answers=len(own),
+        participants=len({answer.participant for answer in own}),
+        judge=fmean(correlations) if correlations else None,
+        judged_games=len(correlations),
+    )

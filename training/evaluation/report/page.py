@@ -23,10 +23,11 @@ from training.evaluation.folder import EvaluationFolder
 from training.evaluation.judge_summary import read_summary
 from training.evaluation.measures import Measure, Metric, all_measures
 from training.evaluation.published import ABLATION_METRICS, ABLATIONS, COMPARISON, PAPER_METRICS, SOURCE
+from training.evaluation.ratings import CriterionScores
 from training.evaluation.report import charts
 from training.evaluation.report.strips import strips, worst_turns
 from training.evaluation.report.tables import Table, by_character, by_metric, comparison
-from training.evaluation.study_results import StudyResults, read_results
+from training.evaluation.study import StudyResults, read_results
 
 WORST_BY = ("clip_t", "clip_t_e", "clip_i", "dreamsim")
 """Metrics of the worst turns: the first that was measured turn by turn."""
@@ -135,11 +136,15 @@ def _agreement(results: StudyResults | None) -> str:
     """Say how far people agree, and the judge with them, by criterion; empty without a study."""
     if results is None:
         return ""
-    alphas = [f"{each.criterion} {each.alpha:.2f}" for each in results.criteria if each.alpha is not None]
-    judged = [f"{each.criterion} {each.judge:.2f}" for each in results.criteria if each.judge is not None]
+    alphas = [f"{_name(each)} {each.alpha:.2f}" for each in results.criteria if each.alpha is not None]
+    judged = [f"{_name(each)} {each.judge:.2f}" for each in results.criteria if each.judge is not None]
     said = [f"Agreement of participants, Krippendorff's alpha: {', '.join(alphas)}."] if alphas else []
     said += [f"Rank correlation of the judge with people: {', '.join(judged)}."] if judged else []
     return " ".join(said)
+
+
+def _name(criterion: CriterionScores) -> str:
+    return criterion.metric.removeprefix("study_")
 
 
 def _source_of(metric: Metric) -> str:
@@ -156,7 +161,7 @@ def _commands(evaluation: EvaluationFolder) -> dict[str, str]:
     return {
         "run": shlex.join([*run, *_routed(evaluation), *request.options]),
         "judge": _judge_command(evaluation),
-        "study": f"animegamer evaluate study {shlex.quote(out)}",
+        "study": f"animegamer evaluate study {shlex.quote(out)} --results FILES",
         "report": f"animegamer evaluate report {shlex.quote(out)}",
     }
 

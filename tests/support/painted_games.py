@@ -1,28 +1,16 @@
-"""Study page served from this process, over small painted games; each agent paints in its own colour.
-
-`painted_evaluation` makes the games, `studied` serves their study; `opened` of `played_page` opens a link in a browser.
-"""
+"""Small painted games of an evaluation; each agent paints in its own colour."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
-import httpx
 import numpy as np
 
-from flows.web.guard import LOOPBACK
-from flows.web.page_server import HOST, PageServer, address_of, listening
-from flows.web.study_app import make_app
-from flows.web.study_games import StudyGames
 from pipeline.video.clip_files import write_clip
 from training.evaluation.benchmark import Panel, read_benchmark, write_benchmark
 from training.evaluation.folder import AgentEntry, EvaluationFolder, EvaluationRequest
-from training.evaluation.study import Answer, open_study, read_answers
 
 COLOURS = {"ours": (170, 120, 60), "gc": (70, 150, 80), "gfc": (80, 90, 190), "folder-of-x": (150, 70, 140)}
 """Colour (BGR) of each agent's background."""
@@ -30,32 +18,6 @@ GRAY = (90, 90, 90)
 AGENTS = tuple(COLOURS)
 MOTIONS = ("run along the beach", "wave at a ship", "sit down on the sand", "look at the waves")
 STATES = '"changes": {"stamina": -1, "social": 1, "entertainment": 0}'
-
-
-@dataclass
-class Studied:
-    """Running study page."""
-
-    root: str
-    evaluation: EvaluationFolder
-    games: StudyGames
-
-    @property
-    def address(self) -> str:
-        """Address of the first participant's page, without the last slash."""
-        return self.link(0)
-
-    def link(self, number: int) -> str:
-        return f"{self.root}/{self.games.study.participants[number].link}"
-
-    def http(self, number: int = 0) -> httpx.Client:
-        return httpx.Client(base_url=self.link(number), verify=False)
-
-    @property
-    def answers(self) -> list[Answer]:
-        found = read_answers(self.games.folder)
-        assert found.faults == 0
-        return list(found.current.values())
 
 
 def painted_evaluation(
@@ -107,22 +69,3 @@ def play_painted(
         write_clip(folder / f"{turn:04d}.mp4", frames_THWC, Fraction(8), 17)
     ends = f", {STATES}" if with_states else ""
     (folder / "turns.jsonl").write_text("".join(f'{{"id": "{turn:04d}"{ends}}}\n' for turn in range(1, turns + 1)))
-
-
-@contextmanager
-def studied(
-    evaluation: EvaluationFolder, *, names: Sequence[str] = ("anna",), port: int = 0, host: str = HOST
-) -> Iterator[Studied]:
-    """Serve the study of an evaluation."""
-    study = open_study(evaluation.path / "study", names)
-    with listening(port, "the study", host) as listener:
-        games = StudyGames.of(evaluation, study)
-        server = PageServer(make_app(games, LOOPBACK if host == HOST else {host}), lambda: None)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        try:
-            yield Studied(address_of(listener).rstrip("/"), evaluation, games)
-        finally:
-            server.should_exit = True
-            thread.join(10)
-            assert not thread.is_alive(), "the server did not stop"
