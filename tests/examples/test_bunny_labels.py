@@ -17,7 +17,7 @@ from pipeline.reviews.decisions import CAPTION_FIELDS, KEEP, read_decisions
 ROOT = Path(__file__).parents[2]
 LABELS = ROOT / "examples/bunny/labels.jsonl"
 SECOND_READING = ROOT / "examples/bunny/second_reading.jsonl"
-GUIDE = ROOT / "docs/labels.md"
+GUIDE = ROOT / "examples/bunny/labels.md"
 Span = tuple[float, float]
 
 

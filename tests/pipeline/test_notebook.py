@@ -76,7 +76,7 @@ def test_missing_values_keep_the_types_of_their_columns(made: Dataset, data: Ope
 
 
 def test_the_page_names_every_column(data: OpenedDataset) -> None:
-    page = read_page(Path(__file__).parents[2] / "docs/notebook.md")
+    page = read_page(Path(__file__).parents[2] / "docs/export.md")
     [columns] = [part for part in page.markdown.split("\n\n") if part.startswith("| columns |")]
     named = [name for line in columns.splitlines()[2:] for name in re.findall(r"`(\w+)`", line.split("|")[1])]
     assert sorted(named) == sorted(data.clips.columns)
