@@ -1,4 +1,4 @@
-"""Examples of streaming in `docs/data-format.md`, run as they are written: an object store, processes, workers."""
+"""Examples of streaming, run as they are written: an object store, processes, workers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from pipeline.core.config import ShardSettings
 from pipeline.publish.shards import Index, write_shards
 from pipeline.remote.mirror import Mirror
 from tests.support.datasets.made_dataset import MODEL, make_dataset
-from tests.support.markdown_pages import read_page
 from tests.support.servers.object_store import ObjectStore
 
 pytestmark = pytest.mark.slow
@@ -40,13 +39,6 @@ def index(object_store: ObjectStore, tmp_path_factory: pytest.TempPathFactory) -
     return index
 
 
-def example(library: str) -> str:
-    """Source of the example that uses a library."""
-    blocks = [block for language, block in read_page(ROOT / "docs/data-format.md").blocks if language == "python"]
-    [found] = [block for block in blocks if "def loader" in block and f"from {library} import" in block]
-    return found
-
-
 def streamed(script: Path, epoch: int, processes: int) -> list[list[dict[str, Any]]]:
     """Batches that each process got."""
     command = [sys.executable, str(script), str(epoch)]
@@ -66,10 +58,10 @@ def streamed(script: Path, epoch: int, processes: int) -> list[list[dict[str, An
     return [[json.loads(line) for line in out.splitlines()] for out, _ in said]
 
 
-@pytest.mark.parametrize("library", ["webdataset.gopen", pytest.param("datasets", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("library", ["webdataset", pytest.param("datasets", marks=pytest.mark.nightly)])
 def test_every_clip_is_seen_once_an_epoch(index: Index, tmp_path: Path, library: str) -> None:
     script = tmp_path / "example.py"
-    script.write_text(example(library) + DRIVER)
+    script.write_text((ROOT / f"examples/stream_{library}.py").read_text() + DRIVER)
     orders = []
     for epoch in (1, 2):
         shares = streamed(script, epoch, processes=2)
