@@ -42,9 +42,7 @@ def audit(
     ] = None,
     by: Annotated[By | None, typer.Option(help="Draw some clips of every motion level, or of every character.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help=f"Seed of the sample. [default: {SEED}]")] = None,
-    blind: Annotated[
-        bool, typer.Option("--blind", help="Hide the machine's answers, and those of other reviewers.")
-    ] = False,
+    blind: Annotated[bool, typer.Option("--blind", help="Hide captions and the answers of other reviewers.")] = False,
     reviewer: Annotated[
         str | None, typer.Option(help="Your name in the file of answers. [default: your login name]")
     ] = None,

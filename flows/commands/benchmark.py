@@ -73,7 +73,9 @@ def from_data(
     data: Annotated[str, typer.Argument(metavar="DATA", help="Data set: folder or address.")],
     out: Out,
     turns: Annotated[int, typer.Option(min=1, max=500, help="Turns of a game.")] = 10,
-    games: Annotated[int | None, typer.Option(min=1, help="Most games, spread over the films; unset: all.")] = None,
+    games: Annotated[
+        int | None, typer.Option(min=1, help="Maximum number of games, spread over the films. [default: all]")
+    ] = None,
 ) -> None:
     """Take held-out stretches of a data set as games, with the truth of every turn.
 

@@ -66,7 +66,9 @@ def build(
     end: Annotated[float | None, typer.Option(metavar="SECONDS", help="Use each film only up to this time.")] = None,
     runner: Annotated[
         RunnerName | None,
-        typer.Option(help="`threads` of this process; `workers` of a Prefect work pool, a film each; a `ray` cluster."),
+        typer.Option(
+            help="Use `threads` of this process, `workers` of a Prefect work pool (a film each), or a `ray` cluster."
+        ),
     ] = None,
     until: Annotated[
         Until, typer.Option(help="Last stage to run; the same command later, perhaps on a GPU machine, resumes there.")
@@ -74,7 +76,7 @@ def build(
     ask_again: Annotated[
         bool,
         typer.Option(
-            "--ask-again", help="Ask again: about clips without a usable caption, and where the question changed."
+            "--ask-again", help="Ask again about clips without a usable caption, and about changed questions."
         ),
     ] = False,
     plan: Annotated[

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 SECONDS_BETWEEN_LINES = 30.0
 LMDEPLOY_ENVIRONMENT = Path(sys.prefix).parent / ".venv-lmdeploy"
-"""Environment that `make lmdeploy-env` makes, beside the one that this command runs in."""
+"""Environment that `make lmdeploy-env` makes."""
 
 
 class Card(StrEnum):
@@ -44,14 +44,14 @@ class Card(StrEnum):
 
 def caption_server(
     card: Annotated[
-        Card | None, typer.Option(help="GPU memory that the model is chosen for; unset: as the driver reports it.")
+        Card | None, typer.Option(help="GPU memory to choose the model for. [default: reported by the driver]")
     ] = None,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; one that other machines can reach needs a key.")
+        str, typer.Option(help="Address to listen on. An address that other machines can reach needs a key.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 23333,
     revision: Annotated[
-        str | None, typer.Option(help="Commit of the model's repository; unset: the pinned one. 48gb has none.")
+        str | None, typer.Option(help="Commit of the model's repository. 48gb needs it. [default: pinned]")
     ] = None,
     settings: Annotated[
         Path | None, typer.Option(help="File for the settings of a build with this server, written once it answers.")
@@ -60,7 +60,7 @@ def caption_server(
         Path, typer.Option(help="Environment of lmdeploy, as `make lmdeploy-env` makes it.", show_default=False)
     ] = LMDEPLOY_ENVIRONMENT,
     log: Annotated[
-        Path | None, typer.Option(help="File for the server's output; unset: in the folder of logs of this user.")
+        Path | None, typer.Option(help="File for the server's output. [default: in your folder of logs]")
     ] = None,
 ) -> None:
     """Serve the captioner's model with lmdeploy on this machine, until Ctrl-C.
@@ -111,7 +111,7 @@ def captions(
         Path | None,
         typer.Option(help="TOML with the section [captions], the only one used; all else is as in the last build."),
     ] = None,
-    cast: Annotated[str | None, typer.Option(help="Folder of the cast; unset: that of the last build.")] = None,
+    cast: Annotated[str | None, typer.Option(help="Folder of the cast. [default: from the last build]")] = None,
     gpus: Annotated[int, typer.Option(min=1, help="GPUs of the server, for the GPU hours.")] = 1,
     price: Annotated[
         float | None, typer.Option("--price-per-million-tokens", min=0, help="Price of a service, for the cost.")

@@ -73,7 +73,7 @@ def run(
     ] = None,
     model: Annotated[str, typer.Option(help="Name of that language model on the server.")] = "",
     api_key_env: Annotated[str, typer.Option(help="Environment variable that holds the server's key.")] = "",
-    device: Annotated[str | None, typer.Option(help="`cpu`, `cuda`, `cuda:1`; unset: a GPU if available.")] = None,
+    device: Annotated[str | None, typer.Option(help="`cpu`, `cuda` or `cuda:1`. [default: a GPU if available]")] = None,
     offload: Annotated[bool, typer.Option("--offload", help="For a small GPU: one network on it at a time.")] = False,
 ) -> None:
     """Play the games that are missing, by every agent; measure every turn, and write figures and report.

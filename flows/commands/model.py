@@ -122,15 +122,17 @@ def with_bases(config: ModelConfig, assignments: list[str]) -> ModelConfig:
             raise UserError(f"--base {text}: give NAME=SOURCE, with one of the names {', '.join(sorted(bases))}")
         if name in config.whole:
             raise UserError(
-                f"--base {text}: at {config.size} {name} is no frozen part, it is trained whole from random weights; "
-                "leave the option out, or take another --size"
+                f"--base {text}: size {config.size} trains {name} from scratch, so it takes no base; "
+                "omit --base, or choose another --size"
             )
         bases[name] = Base.of_folder(name, Path(source)) if Path(source).is_dir() else Base(id=source)
     return config.replaced(bases=bases)
 
 
 def import_weights(
-    source: Annotated[Path, typer.Argument(metavar="SRC", help="The downloaded release, or one model's files of it.")],
+    source: Annotated[
+        Path, typer.Argument(metavar="SRC", help="The downloaded release, or the files of one of its models.")
+    ],
     target: Annotated[Path, typer.Argument(metavar="DST", help="The checkpoint to write; must not exist yet.")],
     character: Annotated[
         str | None, typer.Option(help="Name of the released model, such as `Qiqi`, if SRC holds several.")
@@ -173,7 +175,7 @@ def snapshot(
     ],
     step: Annotated[int | None, typer.Option(help="Steps done by a saved state; by default by the newest one.")] = None,
 ) -> None:
-    """Make a checkpoint to play from a saved state of a training phase, while training goes on.
+    """Make a checkpoint to play from a saved state of a training phase, while training continues.
 
     It has what the phase's result will have, with averaged weights if the recipe has an average. Only the newest states
     are kept: with `snapshot_every` in the recipe, training itself writes such checkpoints, which stay.

@@ -18,7 +18,7 @@ from pipeline.core.errors import UserError
 MODEL_ONLY = ("serve", "port", "open", "steps", "guidance", "compile")
 """Options that a baseline does not have; its steps and guidance are in its `baseline.json`."""
 FILE_ONLY = ("seed",)
-"""Options of a game from a file; on the page each game has a seed of its own."""
+"""Options of a game from a file; on the page, each game has a separate seed."""
 PAGE_ONLY = ("port", "open")
 """Options of the page."""
 
@@ -40,7 +40,7 @@ def play(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the shots and the log.")] = None,
     agent: Annotated[
         AgentName | None,
-        typer.Option(help="With --game: play a baseline, which draws the instructions unchanged; unset: the model."),
+        typer.Option(help="Play a baseline instead of the model. Needs --game."),
     ] = None,
     serve: Annotated[bool, typer.Option("--serve", help="Serve a page to play on, on this machine only.")] = False,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0 takes any free port.")] = 8731,
@@ -62,7 +62,7 @@ def play(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="With --game: the same seed gives the same game.")] = 0,
-    device: Annotated[str | None, typer.Option(help="`cpu`, `cuda`, `cuda:1`; unset: a GPU if available.")] = None,
+    device: Annotated[str | None, typer.Option(help="`cpu`, `cuda` or `cuda:1`. [default: a GPU if available]")] = None,
     offload: Annotated[
         bool, typer.Option("--offload", help="For a small GPU: one network on it at a time, frames in tiles.")
     ] = False,
@@ -76,7 +76,7 @@ def play(
 
         Character: Mika; Motion: slowly walk; Background: beach.
 
-    With `--game`, every turn is written to OUT as a video beside `turns.jsonl`, and the whole game as `film.mp4`. The
+    With `--game`, every turn is written to OUT as a video next to `turns.jsonl`, and the whole game as `film.mp4`. The
     same command after a stop, or with more lines in the file, plays only the missing turns (`--agent gsc` draws a whole
     story at once and cannot resume).
 

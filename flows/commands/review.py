@@ -19,14 +19,12 @@ def review(
         str, typer.Argument(metavar="DIR", help="Output folder of `animegamer build --out`, on this machine.")
     ],
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0 takes any free port.")] = 8732,
-    reviewer: Annotated[
-        str | None, typer.Option(help="Name that the decisions carry; unset: your name on this machine.")
-    ] = None,
+    reviewer: Annotated[str | None, typer.Option(help="Name of the reviewer. [default: your user name]")] = None,
 ) -> None:
     """Serve a page to review the clips on, on this machine only.
 
     Every decision is added to `review.jsonl` in the data set, or to `[review] file`, and is published by the next
-    build. Captions of the machine are never changed. Two people may review at once, each with a server of their own.
+    build. Captions of the machine are never changed. Two people may review at once, each with a separate server.
 
         animegamer review data/ --reviewer anna
     """
@@ -52,8 +50,8 @@ def local_dataset(place: str) -> Dataset:
 
     if is_address(place):
         raise UserError(  # without the address: it may carry a secret
-            "an address instead of a folder: clips are looked at on this machine; copy the data set here, and name "
-            "the copy; to publish the decisions, name their file as `[review] file` of a build into the address"
+            "an address instead of a folder: the page needs a dataset on this machine. Copy the dataset here, and name "
+            "the copy. To publish the decisions, pass their file as `[review] file` to a build into the address"
         )
     return open_dataset(Path(place))
 

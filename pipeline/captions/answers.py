@@ -201,10 +201,12 @@ def refuse_repeats(repeats: Repeats, *, keep_old: bool) -> None:
         return
     remedy = "`[captions] keep_old = true` keeps captions of the same model"
     if keep_old:
-        remedy = "`[captions] keep_old` cannot keep those of another model, nor those not yet in the table captions"
+        remedy = (
+            "`[captions] keep_old` cannot keep captions of another model, or captions that are not in the table yet"
+        )
     raise UserError(
-        f"{_clips(len(repeats))} with a good caption would be asked about again ({repeats.reasons()}); nothing was "
-        f"asked: --ask-again asks; {remedy}"
+        f"{_clips(len(repeats))} with a good caption would be captioned again ({repeats.reasons()}). Nothing was sent. "
+        f"Pass --ask-again to caption again; {remedy}"
     )
 
 

@@ -72,7 +72,9 @@ class FilmSettings(Settings):
 
     later_keys = frozenset({"fields"})
 
-    end_seconds: float | None = Field(None, gt=0, description="end of the part to use; unset: the whole film (`--end`)")
+    end_seconds: float | None = Field(
+        None, gt=0, description="end of the part to use (`--end`) [default: the whole film]"
+    )
     fields: Literal["auto", "keep", "refuse"] = Field(
         "auto", description="telecine and interlace, found from the pictures: undo them, keep them, or refuse the film"
     )
@@ -169,12 +171,12 @@ class MotionSettings(Settings):
         None,
         ge=0.1,
         le=1,
-        description="scale of clips for the flow, results stay in clip pixels; unset: 0.5 for dis, 1 for a network",
+        description="scale of clips for the flow; results stay in clip pixels [default: 0.5 for dis, 1 for a network]",
     )
     edges: Annotated[tuple[float, float, float, float] | None, AfterValidator(_ascending)] = Field(
         None,
-        description="upper edges of levels 1 to 4 in px per step; unset: those of `animegamer calibrate`, "
-        "else the midpoints of the published table",
+        description="upper edges of levels 1 to 4 in px per step [default: from `animegamer calibrate`, "
+        "else the midpoints of the published table]",
     )
     batch: int = Field(8, ge=1, le=256, description="clips per batch of a ptlflow model")
 
@@ -220,7 +222,7 @@ class CaptionSettings(Settings):
         None,
         ge=1,
         description="requests of one build (of each film by workers, of each task on Ray), repeated ones included, "
-        "after which it stops; unset: no bound",
+        "after which it stops [default: no bound]",
     )
     failed_limit: Share = Field(0.2, description="share of clips without a usable caption that fails the film")
     keep_old: bool = Field(
@@ -268,7 +270,7 @@ class ReviewSettings(Settings):
     """Reviews: decisions of people about clips, applied when publishing."""
 
     file: Annotated[str | None, AfterValidator(_absolute)] = Field(
-        None, description="file of the decisions, perhaps in git; unset: review.jsonl in the data set"
+        None, description="file of the decisions, perhaps in git [default: review.jsonl in the dataset]"
     )
 
 

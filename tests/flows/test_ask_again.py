@@ -46,7 +46,7 @@ def test_a_build_that_would_pay_twice_stops_before_any_work(tmp_path: Path) -> N
         record = (out / "dataset.json").read_bytes()
         code, said, asked = build(film, new_film, temperature=1)
         assert (code, asked) == (1, 0)
-        assert "4 clips with a good caption would be asked about again (temperature (0.0 to 1.0): 4 clips)" in said
+        assert "4 clips with a good caption would be captioned again (temperature (0.0 to 1.0): 4 clips)" in said
         assert (out / "dataset.json").read_bytes() == record
         assert len(Dataset(out).folders()) == 1 or not Dataset(out).folders()[1].stage_record("crop")
         assert build(film, new_film, temperature=1, keep_old=True)[::2] == (0, 4)

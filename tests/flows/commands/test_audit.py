@@ -127,7 +127,7 @@ def test_labels_of_a_file_are_compared(dataset: Dataset, tmp_path: Path, capsys:
 
 def test_clips_of_an_address_are_not_looked_at_and_its_secret_is_not_shown() -> None:
     for command in (audit, review):
-        with pytest.raises(UserError, match="copy the data set here") as refusal:
+        with pytest.raises(UserError, match="Copy the dataset here") as refusal:
             command("s3://name:secret@bucket/data")
         assert "secret" not in str(refusal.value)
 

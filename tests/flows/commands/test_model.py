@@ -62,7 +62,7 @@ def test_a_text_encoder_is_taken_with_the_tokenizer_beside_it(tmp_path: Path) ->
 
 
 def test_a_base_of_a_network_that_is_trained_whole_is_refused() -> None:
-    with pytest.raises(UserError, match=r"--base transformer=x: at mini transformer is no frozen part"):
+    with pytest.raises(UserError, match=r"--base transformer=x: size mini trains transformer from scratch"):
         with_bases(mini_config(), ["transformer=x"])
 
 

@@ -48,8 +48,8 @@ def test_a_changed_setting_is_named_and_nothing_is_asked(
         said = refused(stage_for(server.address, cast, **changes), folder)
         assert server.requests == []
         assert captions_of(stage_for(server.address, cast), folder) == first
-    assert f"3 clips with a good caption would be asked about again ({reason}); nothing was asked" in said
-    assert "--ask-again asks; `[captions] keep_old = true` keeps" in said
+    assert f"3 clips with a good caption would be captioned again ({reason}). Nothing was sent" in said
+    assert "Pass --ask-again to caption again; `[captions] keep_old = true` keeps" in said
 
 
 def test_another_cast_and_another_level_are_named(tmp_path: Path, cast: Cast) -> None:
@@ -105,7 +105,7 @@ def test_replies_that_no_table_has_yet_count_as_paid(tmp_path: Path, cast: Cast)
         changed = stage_for(server.address, cast, temperature=1)
         assert "2 clips with a good caption" in refused(changed, folder)
         kept = refused(stage_for(server.address, cast, temperature=1, keep_old=True), folder)
-    assert "nor those not yet in the table captions" in kept
+    assert "or captions that are not in the table yet" in kept
 
 
 @pytest.mark.parametrize("changes", [{}, {"temperature": 1}])
@@ -180,4 +180,4 @@ def test_captions_of_another_model_are_not_kept(tmp_path: Path, cast: Cast) -> N
     with CaptionServer(good_answer) as server:
         perform(stage_for(server.address, cast), folder)
         said = refused(stage_for(server.address, cast, model="other", keep_old=True), folder)
-    assert "`[captions] keep_old` cannot keep those of another model" in said
+    assert "`[captions] keep_old` cannot keep captions of another model" in said
