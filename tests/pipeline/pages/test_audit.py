@@ -71,13 +71,6 @@ def test_both_pages_show_the_figures_of_an_audit(dataset: Dataset) -> None:
     assert "<script>alert" not in card + report
 
 
-def test_an_audit_of_other_films_is_not_shown(dataset: Dataset, tmp_path: Path) -> None:
-    other = make_dataset(tmp_path / "other", captioner=MODEL, names=("another.mkv",), films=1)
-    audited(other)
-    (other.root / "audit").rename(dataset.root / "audit")
-    assert "## Audit" not in pages(dataset)[0]
-
-
 @pytest.mark.slow
 def test_new_answers_make_the_pages_be_written_and_never_the_shards(tmp_path: Path) -> None:
     dataset = Dataset(copy_of_built(tmp_path)[1])

@@ -20,6 +20,8 @@ from tests.support import records
 from tests.support.datasets.made_dataset import MODEL, make_dataset
 from tests.support.servers.chromium import wait_until
 
+pytestmark = pytest.mark.browser
+
 WIDTHS = {"phone": (390, 844), "desktop": (1280, 900)}
 HOSTILE = "</script><script>document.title='owned'</script>\"' onload=alert(1)\n<img src=x onerror=alert(2)> &amp;"
 
@@ -50,7 +52,6 @@ def shown(page: Page) -> str:
     return page.locator("#shown").inner_text()
 
 
-@pytest.mark.browser
 @pytest.mark.parametrize("device", ["desktop", pytest.param("phone", marks=pytest.mark.slow)])
 def test_filters_narrow_the_sheet(chromium: Browser, made: Dataset, device: str) -> None:
     with opened(chromium, address(made), *WIDTHS[device]) as page:
@@ -78,45 +79,28 @@ def test_filters_narrow_the_sheet(chromium: Browser, made: Dataset, device: str)
         assert cards.count() == matching
         assert all("night sky" in text for text in cards.all_inner_texts())
 
-
-@pytest.mark.slow
-@pytest.mark.browser
-def test_orders_by_motion(chromium: Browser, made: Dataset) -> None:
-    with opened(chromium, address(made, "#sheet?order=most&verdict=kept")) as page:
-        prints = page.locator(".print").all_inner_texts()
-        scopes = [float(text.split()[-2]) for text in prints]
-        assert scopes == sorted(scopes, reverse=True)
-        assert len(scopes) == 15
-
-
-@pytest.mark.slow
-@pytest.mark.browser
-def test_links_in_the_tables_filter_the_sheet(chromium: Browser, made: Dataset) -> None:
-    with opened(chromium, address(made)) as page:
+        page.get_by_role("button", name="Clear").click()
         page.get_by_role("link", name="dropped: dark").click()
         assert shown(page) == "2 of 20 clips, 0 kept"
-        assert page.evaluate("document.getElementById('sheet').getBoundingClientRect().top") < 400
         page.go_back()
         page.locator(".strip").nth(1).click(position={"x": 2, "y": 10})
         assert shown(page) == "10 of 20 clips, 7 kept"
         assert page.evaluate("document.activeElement.closest('li').dataset.position") == "0"
 
 
-@pytest.mark.browser
-@pytest.mark.parametrize("device", ["desktop", pytest.param("phone", marks=pytest.mark.slow)])
-def test_a_clip_plays_in_place_muted(chromium: Browser, made: Dataset, device: str) -> None:
-    with opened(chromium, address(made, "#sheet?verdict=kept"), *WIDTHS[device]) as page:
+def test_clips_are_ordered_by_motion_and_play_in_place(chromium: Browser, made: Dataset) -> None:
+    with opened(chromium, address(made, "#sheet?order=most&verdict=kept")) as page:
+        scopes = [float(text.split()[-2]) for text in page.locator(".print").all_inner_texts()]
+        assert scopes == sorted(scopes, reverse=True)
+        assert len(scopes) == 15
         page.locator(".frame").nth(1).click()
         wait_until(page, "(document.querySelector('#grid video')?.currentTime ?? 0) > 0.2")
-        state = page.evaluate(
-            "(({muted, loop, videoWidth}) => [muted, loop, videoWidth])(document.querySelector('#grid video'))"
-        )
-        assert state == [True, True, 96]
+        video = page.locator("#grid video")
+        assert video.evaluate("({muted, loop, videoWidth}) => [muted, loop, videoWidth]") == [True, True, 96]
         page.locator(".frame").nth(1).click()
-        assert page.locator("#grid video").count() == 0
+        assert video.count() == 0
 
 
-@pytest.mark.browser
 def test_the_keyboard_reaches_every_clip_and_its_facts(chromium: Browser, made: Dataset) -> None:
     with opened(chromium, address(made, "#sheet?level=")) as page:
         page.locator(".frame").first.focus()
@@ -135,10 +119,12 @@ def test_the_keyboard_reaches_every_clip_and_its_facts(chromium: Browser, made: 
         assert not page.locator("#viewer").is_visible()
 
 
-@pytest.mark.browser
-def test_hostile_names_are_shown_as_text(chromium: Browser, tmp_path: Path) -> None:
+def test_hostile_names_lost_films_and_missing_clips_are_shown_as_text(chromium: Browser, tmp_path: Path) -> None:
     dataset = make_dataset(tmp_path, scenes=2, captioner=MODEL, names=(HOSTILE, "x" * 200 + ".mkv"))
-    folder = dataset.folders()[0]
+    folder, lost = dataset.folders()
+    sorted((folder.path / "clips").iterdir())[0].write_bytes(b"not a film")
+    lost.save_failure(RecordError(lost.film_id, HOSTILE))
+    lost.table_path("verdicts").unlink()
     captions = folder.read("captions", Caption)
     folder.write(
         "captions", [caption.model_copy(update={"S": HOSTILE, "characters": (HOSTILE,)}) for caption in captions]
@@ -152,11 +138,13 @@ def test_hostile_names_are_shown_as_text(chromium: Browser, tmp_path: Path) -> N
         assert HOSTILE.split("\n")[0] in page.locator("#grid .tell").first.inner_text()
         page.locator(".tell").first.click()
         assert HOSTILE.split("\n")[0] in page.locator("#viewer-facts").inner_text()
+        page.keyboard.press("Escape")
+        assert page.locator(".missing").count() == 1
+        assert "<img src=x" in page.locator(".film").nth(1).inner_text()
     with opened(chromium, address(dataset), width=320) as page:
         assert page.evaluate("document.documentElement.scrollWidth") == 320, "long names wrap"
 
 
-@pytest.mark.browser
 def test_a_reviewed_clip_shows_the_words_of_the_machine_beside_the_review(chromium: Browser, tmp_path: Path) -> None:
     dataset = make_dataset(tmp_path, films=1, captioner=MODEL)
     [folder] = dataset.folders()
@@ -183,24 +171,6 @@ def test_a_reviewed_clip_shows_the_words_of_the_machine_beside_the_review(chromi
 
 
 @pytest.mark.slow
-@pytest.mark.browser
-def test_missing_clips_and_lost_films_are_named_and_do_not_break_the_page(chromium: Browser, tmp_path: Path) -> None:
-    dataset = make_dataset(tmp_path, scenes=2)
-    first, second = dataset.folders()
-    clip = first.path / "clips" / sorted(path.name for path in (first.path / "clips").iterdir())[0]
-    clip.write_bytes(b"not a film")
-    second.save_failure(RecordError(second.film_id, "the decoder crashed"))
-    second.table_path("verdicts").unlink()
-    write_report(dataset)
-    with opened(chromium, address(dataset, "#sheet?level=")) as page:
-        assert shown(page) == "4 of 4 clips, 3 kept"
-        assert page.locator(".missing").count() == 1
-        assert "the decoder crashed" in page.locator(".film").nth(1).inner_text()
-        assert page.locator('tr[data-fate="failed: the decoder crashed"]').count() == 1
-
-
-@pytest.mark.browser
-@pytest.mark.slow
 def test_a_page_of_twenty_thousand_clips_stays_fast(chromium: Browser, made: Dataset, tmp_path: Path) -> None:
     page_text = (made.root / "report.html").read_text(encoding="utf-8")
     head, rest = page_text.split('id="data">')
@@ -218,7 +188,7 @@ def test_a_page_of_twenty_thousand_clips_stays_fast(chromium: Browser, made: Dat
 
     with opened(chromium, large.as_uri()) as page:
         assert shown(page) == "20,000 of 20,000 clips, 15,000 kept"
-        load = page.evaluate("performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd")
+        assert page.evaluate("performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd") < 8000
         filtering = page.evaluate(
             """() => { const start = performance.now();
             for (const level of ["1", "2", "3", ""]) setFilters({level, text: level && "sky"});
@@ -227,6 +197,4 @@ def test_a_page_of_twenty_thousand_clips_stays_fast(chromium: Browser, made: Dat
         page.evaluate("scrollTo(0, document.getElementById('grid').getBoundingClientRect().bottom - innerHeight)")
         wait_until(page, "document.querySelector('#grid li[aria-posinset=\"20000\"]') !== null")
         assert page.locator("#grid li").count() < 80, "only the cards in sight exist"
-        print(f"{large.stat().st_size / 1e6:.0f} MB: {load:.0f} ms to load, {filtering:.0f} ms to filter")
-        assert load < 8000
         assert filtering < 300

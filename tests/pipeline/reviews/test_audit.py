@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -37,7 +36,7 @@ from pipeline.reviews.audit_sample import (
 )
 from pipeline.reviews.decisions import append_decisions
 from pipeline.reviews.intervals import Share
-from pipeline.reviews.scores import Confusion, FieldAccuracy
+from pipeline.reviews.scores import FieldAccuracy
 from tests.support.datasets.made_dataset import CAST, MODEL, make_dataset
 from tests.support.records import decision, decision_about, sha256_of
 
@@ -88,26 +87,10 @@ def best(field: FieldAccuracy) -> Share:
     return field.best
 
 
-def change_first_kept(dataset: Dataset, **changes: Any) -> None:
-    """Change the verdict of the first kept clip."""
-    folder = dataset.folders()[0]
-    rows = folder.read("verdicts", Verdict)
-    first = next(row for row in rows if row.keep)
-    folder.write("verdicts", [row.model_copy(update=changes) if row == first else row for row in rows])
-
-
-def test_strata_are_levels_or_characters(dataset: Dataset) -> None:
-    levels = Counter(
-        f"level {row.level}" for folder in dataset.folders() for row in folder.read("verdicts", Verdict) if row.keep
-    )
-    assert draw_sample(dataset, 10, "level", 0, blind=False).strata == levels
-    strata = draw_sample(dataset, 10, "character", 0, blind=False).strata
-    assert strata == Counter(next(iter(caption.characters or ()), "nobody") for _, caption, _ in kept(dataset))
-    assert set(strata) == {"nobody", CAST[0]}
-
-
 def test_answers_become_accuracy_and_agreement(dataset: Dataset) -> None:
-    sample = drawn(dataset)
+    assert draw_sample(dataset, 10, "character", 0, blind=False).strata.keys() == {"nobody", CAST[0]}
+    sample = drawn(dataset, by="level")
+    assert audit_results(dataset, {}) is None
     starts = {clip.clip_id: (sha256, clip.start_seconds) for clip, _, sha256 in kept(dataset)}
     order = [(span.film_sha256, span.start_seconds) for span in sample.spans]
     assert [starts[clip_id] for clip_id in sampled_clips(dataset, sample)] == order
@@ -117,16 +100,13 @@ def test_answers_become_accuracy_and_agreement(dataset: Dataset) -> None:
     found = audited(dataset)
     assert (found.clips, found.sample, found.population, found.lost) == (15, 15, 15, 0)
     assert found.reviewers == {"anna": 15, "ben": 10}
+    assert sum(stratum.clips for stratum in found.strata) == 15
     subject, keep = field_of(found, "S"), field_of(found, "keep")
     assert best(subject).share == pytest.approx(11 / 14)  # the newest answer stands until the conflict is settled
     assert (subject.answered, subject.unsaid) == (14, 1)
-    whole = (best(keep).share, best(keep).low, best(keep).high)
-    assert whole == pytest.approx((14 / 15,) * 3)  # all clips were labelled
-    assert keep.confusions == (Confusion(answer="keep", label="drop", clips=1),)
+    assert (best(keep).low, best(keep).high) == pytest.approx((14 / 15,) * 2)  # all clips were labelled
     (agreement,) = found.agreement
     assert (agreement.field, agreement.clips, agreement.equal) == ("S", 10, 9)
-    assert agreement.alpha is not None
-    assert 0.5 < agreement.alpha < 1
 
 
 def test_the_same_answers_score_a_dataset_that_is_built_again(dataset: Dataset) -> None:
@@ -135,12 +115,12 @@ def test_the_same_answers_score_a_dataset_that_is_built_again(dataset: Dataset) 
     assert best(field_of(audited(dataset), "EV")).share == 0
     for folder in dataset.folders():
         folder.write("captions", [row.model_copy(update={"EV": "seas"}) for row in folder.read("captions", Caption)])
-        moved = [(row, row.start_seconds + 0.05, row.end_seconds + 0.05) for row in folder.read("clips", Clip)]
-        folder.write(
-            "clips",
-            [row.model_copy(update={"start_seconds": start, "end_seconds": end}) for row, start, end in moved],
-        )
-    change_first_kept(dataset, keep=False, reasons=("dark",))
+        moved = [(row, {"start_seconds": row.start_seconds + 0.05}) for row in folder.read("clips", Clip)]
+        folder.write("clips", [row.model_copy(update=changes) for row, changes in moved])
+    folder = dataset.folders()[0]
+    verdicts = folder.read("verdicts", Verdict)
+    dropped = next(row for row in verdicts if row.keep).clip_id
+    folder.write("verdicts", [row.model_copy(update={"keep": row.keep and row.clip_id != dropped}) for row in verdicts])
     found = audited(dataset)
     assert (found.clips, found.lost) == (14, 1)
     assert best(field_of(found, "EV")).share == 1
@@ -153,7 +133,6 @@ def test_an_audit_scores_reviews_and_a_comparison_the_machine(dataset: Dataset, 
     found = load_reviews(dataset, reviews)
     for folder in dataset.folders():
         save_reviewed(folder, found.rows(folder, dataset.record.cast))
-    change_first_kept(dataset, reasons=("dark",))  # and kept by a review
     drawn(dataset)
     answer(dataset, "S", *["dog"] * 15)
     compared = compare(dataset, reviews, {})
@@ -161,7 +140,6 @@ def test_an_audit_scores_reviews_and_a_comparison_the_machine(dataset: Dataset, 
     machine = best(field_of(compared, "S"))
     assert machine.share == 0
     assert machine.high > 0.1  # a file of labels is not the whole truth
-    assert field_of(compared, "keep").confusions == (Confusion(answer="drop", label="keep", clips=1),)
 
 
 def test_a_file_of_labels_scores_words_names_and_clips_without_an_answer(dataset: Dataset, tmp_path: Path) -> None:
@@ -181,13 +159,8 @@ def test_a_file_of_labels_scores_words_names_and_clips_without_an_answer(dataset
     assert (found.clips, found.reviewers) == (15, {"anna": 15, "ben": 2})
     names, actor = field_of(found, "characters"), field_of(found, "actor")
     assert (names.labelled, names.answered) == (15, 14)
-    assert best(names).share == pytest.approx(13 / 14)
-    assert names.precision
-    assert names.recall
-    assert names.recall.share < names.precision.share < 1
     assert (actor.labelled, actor.answered, actor.best) == (4, 0, None)
     assert [share.share for share in field_of(found, "MD").accuracy.values()] == [0, 0, 1]
-    assert json.loads(found.model_dump_json())["fields"]
 
 
 def test_lines_that_cannot_be_used_are_counted_and_named(dataset: Dataset) -> None:
@@ -195,44 +168,29 @@ def test_lines_that_cannot_be_used_are_counted_and_named(dataset: Dataset) -> No
     answer(dataset, "S", *[...] * 3)
     lost = decision("S", "dog", film_sha256=dataset.folders()[0].film.sha256, start_seconds=900.0, end_seconds=902.0)
     append_decisions(dataset.root / ANSWERS_FILE, [decision("S", "dog", film_sha256=sha256_of("other")), lost])
-    hostile = b'\x1b[31m\n{"time": NaN}\n' + b"[" * 3000 + b"\n" + b"x" * 100_000 + b"\n\xff\xfe\n"
     with (dataset.root / ANSWERS_FILE).open("ab") as file:
-        file.write(hostile)
+        file.write(b"\x1b[31m\n")
     lines = audited(dataset).lines
-    assert (lines.foreign, lines.unmatched, len(lines.faults)) == (1, 1, 5)
-    assert all(fault.isprintable() and len(fault) < 300 for fault in lines.faults)
+    assert (lines.foreign, lines.unmatched, len(lines.faults)) == (1, 1, 1)
     assert lines.faults[0].startswith("line 6: ")
 
 
-def test_an_audit_of_other_films_is_refused(dataset: Dataset, tmp_path: Path) -> None:
-    sample = drawn(dataset)
+def test_labels_and_an_audit_of_other_films_are_refused(dataset: Dataset, tmp_path: Path) -> None:
+    drawn(dataset)
     other = make_dataset(tmp_path / "other", captioner=MODEL, names=("another.mkv",), films=1)
     shutil.copytree(dataset.root / "audit", other.root / "audit")
-    for ask in (lambda: audit_results(other, {}), lambda: sampled_clips(other, sample)):
-        with pytest.raises(ForeignAuditError, match=r"sample\.json: an audit of other clips"):
-            ask()
-
-
-def test_a_data_set_without_captions_has_no_audit(dataset: Dataset, tmp_path: Path) -> None:
-    labels = tmp_path / "labels.jsonl"
-    answer(dataset, "S", ..., path=labels)
-    for folder in dataset.folders():
-        folder.table_path("captions").unlink()
-    with pytest.raises(UserError, match="no clip has a caption yet"):
-        draw_sample(dataset, 5, None, 0, blind=False)
-    with pytest.raises(UserError, match="no clip has a caption yet"):
-        compare(dataset, labels, {})
-
-
-def test_labels_of_other_films_are_refused(dataset: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(ForeignAuditError, match=r"sample\.json: an audit of other clips"):
+        audit_results(other, {})
     labels = tmp_path / "labels.jsonl"
     append_decisions(labels, [decision("S", "dog", film_sha256=sha256_of("another"))])
     with labels.open("a") as file:
         file.write("no line\n")
     with pytest.raises(UserError, match=r"no label of this dataset's clips \(1 of other films, 0 of no clip, 1 unus"):
         compare(dataset, labels, {})
-    with pytest.raises(UserError, match="no such file"):
-        compare(dataset, tmp_path / "none.jsonl", {})
+    for folder in dataset.folders():
+        folder.table_path("captions").unlink()
+    with pytest.raises(UserError, match="no clip has a caption yet"):
+        draw_sample(dataset, 5, None, 0, blind=False)
 
 
 def spans(**strata: int) -> list[Span]:
@@ -244,27 +202,7 @@ def spans(**strata: int) -> list[Span]:
     ]
 
 
-def test_a_simple_sample_is_each_seeds_own_and_in_random_order() -> None:
-    clips = spans(all=500)
-    first = draw(clips, 100, None, seed=1, blind=True)
-    assert first == draw(clips, 100, None, seed=1, blind=True)
-    assert first != draw(clips, 100, None, seed=2, blind=True)
-    assert len(set(first.spans)) == 100
-    assert first.blind
-    starts = [span.start_seconds for span in first.spans]
-    assert starts != sorted(starts)
-    early = sum(start < 500 for start in starts[:50])
-    assert 12 <= early <= 38  # the first half of the audit comes from both halves of the film
-
-
-def test_every_clip_has_the_same_chance() -> None:
-    clips = spans(all=20)
-    counts = Counter(span for seed in range(2000) for span in draw(clips, 5, None, seed, blind=False).spans)
-    assert len(counts) == 20
-    assert all(abs(count - 500) < 4 * (2000 * 0.25 * 0.75) ** 0.5 for count in counts.values())
-
-
-def test_strata_keep_their_shares_and_rare_ones_are_seen() -> None:
+def test_a_sample_keeps_the_shares_of_strata_and_is_read_as_drawn(tmp_path: Path) -> None:
     drawn = draw(spans(common=900, some=80, rare=18, two=2), 100, "level", seed=3, blind=False)
     counts = Counter(span.stratum for span in drawn.spans)
     assert counts["rare"] == 5
@@ -272,18 +210,13 @@ def test_strata_keep_their_shares_and_rare_ones_are_seen() -> None:
     assert counts["some"] in (7, 8)
     assert counts["common"] == 100 - 5 - 2 - counts["some"]
     assert drawn.strata == {"common": 900, "some": 80, "rare": 18, "two": 2}
-
-
-def test_a_sample_beyond_the_data_set_is_refused() -> None:
-    with pytest.raises(UserError, match=r"keeps 9 clips, fewer than --size 10"):
-        draw(spans(a=9), 10, None, seed=0, blind=False)
+    again = [draw(spans(all=500), 100, None, seed, blind=True).spans for seed in (1, 1, 2)]
+    assert again[0] == again[1] != again[2]
+    early = sum(span.start_seconds < 500 for span in again[0][:50])
+    assert 12 <= early <= 38, "the first half of the audit comes from both halves of the film"
     with pytest.raises(UserError, match=r"--by character makes 3 strata"):
         draw(spans(a=1, b=1, c=1), 2, "character", seed=0, blind=False)
-
-
-def test_a_sample_is_read_as_written_and_a_damaged_one_is_an_error(tmp_path: Path) -> None:
     assert read_sample(tmp_path) is None
-    drawn = draw(spans(a=6, b=3), 8, "level", seed=7, blind=True)
     save_sample(tmp_path, drawn)
     assert read_sample(tmp_path) == drawn
     (tmp_path / SAMPLE_FILE).write_text("{}")

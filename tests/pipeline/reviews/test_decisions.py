@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import resource
@@ -14,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from pipeline.core.errors import DiskError, UserError
 from pipeline.reviews.decisions import (
     MOST_LINE_BYTES,
     Decision,
-    Standing,
+    Value,
     append_decisions,
     read_decisions,
     standings,
@@ -83,54 +81,28 @@ def test_values_are_typed_by_their_field(tmp_path: Path, field: str, values: lis
     assert [fault.line for fault in reading.faults] == list(range(len(values) + 1, len(values) + len(wrong) + 1))
 
 
-@pytest.mark.parametrize("value", [1.5, {"a": 1}, ["Hana", 1], [["Hana"]]])
-def test_a_value_of_no_type_of_any_field_has_one_reason(tmp_path: Path, value: Any) -> None:
-    path = tmp_path / "review.jsonl"
-    path.write_text(line(field="characters", value=value) + "\n")
-    [fault] = read_decisions(path).faults
-    assert fault.reason == "value: must be true, false, a whole number, text, a list of names, or null"
-
-
 HOSTILE: dict[str, bytes | str] = {
     "no JSON": "what?",
     "a conflict of git": "<<<<<<< HEAD",
     "half a line": line()[:80],
     "an array": "[]",
-    "null": "null",
-    "a number": "7",
-    "no field": "{}",
     "an unknown key": line(comment="x"),
     "a key that paints": line(**{"\x1b[31m": 1}),
     "no time": json.dumps({key: value for key, value in LINE.items() if key != "time"}),
     "a time without a zone": line(time="2026-11-22T10:11:12"),
-    "a time as a number": line(time=1_700_000_000),
     "a time before the first": line(time="0001-01-01T00:00:00+14:00"),
-    "no day of the calendar": line(time="2026-02-30T00:00:00Z"),
-    "no reviewer": line(reviewer=""),
     "a reviewer of two lines": line(reviewer="an\nna"),
-    "a long reviewer": line(reviewer="x" * 65),
     "nobody settles": line(reviewer="settled: "),
     "a short hash": line(film_sha256="ab"),
-    "a hash in capitals": line(film_sha256="A" * 64),
-    "a hash and a newline": line(film_sha256="a" * 64 + "\n"),
     "a span that ends at its start": line(start_seconds=2.0, end_seconds=2.0),
-    "a span before the film": line(start_seconds=-1.0),
-    "NaN": line(start_seconds=float("nan")),
     "NaN as a value": line(value=float("nan")),
-    "infinity": line(end_seconds=float("inf")),
     "an infinite exponent": line().replace('"end_seconds": 2.0', '"end_seconds": 1e999'),
-    "times as text": line(start_seconds="0"),
     "a huge number": line(field="others", value=0).replace('"value": 0', '"value": ' + "9" * 6000),
     "half a character": line(field="actor", value="x").replace('"x"', '"\\ud800"'),
     "a deep list": line(value=1).replace('"value": 1', '"value": ' + "[" * 9000),
-    "deep objects": '{"a":' * 9000,
     "bad UTF-8": b"\xff\xfe\x00",
-    "a null byte": b"\x00",
-    "a bad byte in a name": line(reviewer="anna").encode().replace(b"anna", b"an\xffna"),
-    "a huge line": line(value="x" * (1 << 20)),
     "a huge line that begins as a decision": line() + " " * MOST_LINE_BYTES,
     "a huge line without an end inside": "x" * (MOST_LINE_BYTES + 1),
-    "a line of the limit and no JSON": "x" * (MOST_LINE_BYTES - 1),
 }
 
 
@@ -170,12 +142,6 @@ def test_a_line_written_is_the_line_read(tmp_path: Path) -> None:
     assert json.loads(lines[2])["time"] == "2026-11-22T10:00:00.123Z"
     assert "value" not in json.loads(lines[3])
     assert "ポン太" in lines[1]
-
-
-def test_a_decision_that_could_not_be_read_again_cannot_be_made() -> None:
-    for changes in ({"field": "light"}, {"reviewer": "a\nb"}, {"value": "Run!"}, {"time": "2026-11-22"}):
-        with pytest.raises(ValidationError):
-            Decision.model_validate({**LINE, **changes})
 
 
 def test_a_torn_last_line_is_closed_by_the_next_writer(tmp_path: Path) -> None:
@@ -223,20 +189,6 @@ def test_two_writers_at_once_lose_nothing(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.slow
-def test_a_writer_waits_for_the_other_to_finish(tmp_path: Path) -> None:
-    path = tmp_path / "review.jsonl"
-    path.write_bytes(b"half a li")
-    with path.open("ab", buffering=0) as other:
-        fcntl.flock(other, fcntl.LOCK_EX)
-        writer = appender(path, "anna", 1)
-        with pytest.raises(subprocess.TimeoutExpired):
-            writer.wait(3)
-        other.write(b"ne\n")
-    assert writer.wait(60) == 0
-    assert path.read_bytes().startswith(b"half a line\n{")
-
-
 def test_a_full_disk_leaves_no_half_decision(tmp_path: Path) -> None:
     path = tmp_path / "review.jsonl"
     append_decisions(path, [records.decision("MD", "run")])
@@ -268,67 +220,34 @@ def by(reviewer: str, *values: object, minute: int = 0, field: str = "MD") -> De
     return records.decision(field, *values, minute=minute, reviewer=reviewer)
 
 
-def standing(*decisions: Decision) -> Standing | None:
-    found = standings(decisions)
+def standing(*decisions: Decision) -> tuple[Value, bool] | None:
+    """Value of the standing decision, and whether reviewers differ."""
+    found = [(one.value, one.conflict) for one in standings(decisions).values()]
     assert len(found) <= 1
-    return next(iter(found.values()), None)
+    return next(iter(found), None)
 
 
-def test_the_newest_line_of_a_reviewer_stands_wherever_it_is_in_the_file() -> None:
-    found = standing(by("anna", "run", minute=2), by("anna", "walk", minute=1))
-    assert found is not None
-    assert (found.value, found.reviewer, found.conflict, dict(found.voices)) == ("run", "anna", False, {"anna": "run"})
-
-
-def test_a_withdrawn_decision_is_gone_and_may_be_made_again() -> None:
+def test_the_newest_line_of_a_reviewer_stands_until_it_is_withdrawn() -> None:
     made, undone = by("anna", "run", minute=1), by("anna", minute=2)
+    assert standing(made, by("anna", "walk")) == ("run", False), "wherever the lines are in the file"
     assert standing(made, undone) is None
-    assert standing(undone) is None
-    again = standing(made, undone, by("anna", "run", minute=3))
-    assert again is not None
-    assert again.value == "run"
-    left = standing(by("bob", "walk"), made, undone)
-    assert left is not None
-    assert (left.value, left.conflict) == ("walk", False)
+    assert standing(made, undone, by("anna", "run", minute=3)) == ("run", False)
+    assert standing(by("bob", "walk"), made, undone) == ("walk", False)
 
 
 def test_reviewers_who_differ_are_a_conflict_until_it_is_settled() -> None:
     anna, bob = by("anna", "run", minute=1), by("bob", "walk", minute=2)
-    found = standing(bob, anna)
-    assert found is not None
-    assert (found.value, found.conflict, list(found.voices.items())) == (
-        ("walk", True, [("anna", "run"), ("bob", "walk")])
-    )
     settled = by("settled: carla", "crawl", minute=3)
-    found = standing(settled, bob, anna)
-    assert found is not None
-    assert (found.value, found.reviewer, found.conflict) == ("crawl", "settled: carla", False)
-    assert found.voices == {"anna": "run", "bob": "walk"}
-    reopened = standing(anna, bob, settled, by("anna", "jump", minute=4))
-    assert reopened is not None
-    assert (reopened.value, reopened.conflict) == ("jump", True)
-    early = standing(by("settled: carla", "crawl"), anna, bob)
-    assert early is not None
-    assert (early.value, early.conflict) == ("walk", True)
-    unsettled = standing(anna, bob, settled, by("settled: carla", minute=4))
-    assert unsettled is not None
-    assert (unsettled.value, unsettled.conflict) == ("walk", True)
-
-
-def test_a_voice_that_joins_the_settled_value_opens_no_conflict() -> None:
-    lines = [by("anna", "run", minute=1), by("bob", "walk", minute=2), by("settled: carla", "walk", minute=3)]
-    joined = standing(*lines, by("anna", "walk", minute=4))
-    assert joined is not None
-    assert (joined.value, joined.conflict) == ("walk", False)
-    differs = standing(*lines, by("dora", "run", minute=4), by("anna", "walk", minute=5))
-    assert differs is not None
-    assert differs.conflict
-
-
-def test_reviewers_who_come_to_agree_are_no_conflict() -> None:
-    found = standing(by("anna", "run"), by("bob", "walk"), by("anna", "walk", minute=1))
-    assert found is not None
-    assert (found.value, found.conflict) == ("walk", False)
+    assert standing(bob, anna) == ("walk", True)
+    assert standing(settled, bob, anna) == ("crawl", False)
+    [found] = standings([settled, bob, anna]).values()
+    assert (found.reviewer, dict(found.voices)) == ("settled: carla", {"anna": "run", "bob": "walk"})
+    assert standing(anna, bob, settled, by("anna", "jump", minute=4)) == ("jump", True)
+    assert standing(by("settled: carla", "crawl"), anna, bob) == ("walk", True), "settled before they differed"
+    assert standing(anna, bob, settled, by("settled: carla", minute=4)) == ("walk", True)
+    joined = by("anna", "crawl", minute=4)
+    assert standing(anna, bob, settled, joined) == ("crawl", False)
+    assert standing(anna, bob, settled, by("dora", "run", minute=4), joined) == ("crawl", True)
 
 
 @pytest.mark.parametrize(
@@ -344,5 +263,5 @@ def test_reviewers_who_come_to_agree_are_no_conflict() -> None:
 )
 def test_equal_decisions_need_not_be_equal_text(field: str, one: object, other: object, differ: bool) -> None:
     found = standing(by("anna", one, field=field), by("bob", other, field=field))
-    assert found is not None
-    assert found.conflict is differ
+    assert found
+    assert found[1] is differ
