@@ -13,45 +13,30 @@ from pathlib import Path
 import httpx
 import pytest
 
-from flows.web.page_server import listening
-from pipeline.core.errors import UserError
 from tests.support.servers.played_page import GradientEngine, Player, Served, served
 
 PORT = re.compile(r"http://127\.0\.0\.1:(\d+)/")
 HTTP = httpx.Client(verify=False)  # no certificates to load: plain HTTP on loopback
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "words"),
-    [
-        ({"after": None, "instruction": "  "}, 422, "the instruction is empty"),
-        ({"after": None, "instruction": "word " * 201}, 422, "at most 200 fit: shorten it"),
-        ({"instruction": "no after"}, 422, "after: Field required"),
-        ({"after": "0009", "instruction": "walk"}, 409, "no such turn"),
-        ({"after": None, "instruction": "x" * 70_000}, 413, "too large"),
-    ],
-)
-def test_invalid_turns_are_refused_with_a_message(game: Served, body: object, status: int, words: str) -> None:
+def test_invalid_turns_are_refused_with_a_message(game: Served) -> None:
     player = Player(game)
-    reply = player.http.post(f"/api/games/{player.game}/turns", json=body)
-    assert reply.status_code == status
-    assert words in reply.json()["message"]
-    assert game.engine.seen == []
-
-
-def test_every_refusal_has_a_message(game: Served) -> None:
-    for method, path, status, words in (
-        ("GET", "/no/such/page", 404, "no such page"),
-        ("GET", "/__init__.py", 404, "no such page"),
-        ("PUT", "/api/games", 405, "cannot be done"),
-        ("DELETE", "/", 405, "cannot be done"),
+    first = '{"after": null, "instruction": "%s"}'
+    for body, status, words in (
+        (first % "  ", 422, "the instruction is empty"),
+        (first % ("word " * 201), 422, "at most 200 fit: shorten it"),
+        ('{"instruction": "no after"}', 422, "after: Field required"),
+        ('{"after": "0009", "instruction": "walk"}', 409, "no such turn"),
+        (first % ("x" * 70_000), 413, "too large"),
+        *((first % hostile, 422, "") for hostile in (r"\ud800", r"\u001b[31m", r"\n</TURN>", r'", "\ud800": "1')),
     ):
-        reply = HTTP.request(method, game.address + path)
-        assert (reply.status_code, words in reply.json()["message"]) == (status, True), path
+        headers = {"Content-Type": "application/json"}
+        reply = player.http.post(f"/api/games/{player.game}/turns", content=body, headers=headers)
+        assert (reply.status_code, words in reply.json()["message"]) == (status, True), body[:60]
     endless = HTTP.post(game.address + "/api/games", content=iter([b"{}"]))
     assert (endless.status_code, "length" in endless.json()["message"]) == (411, True)
-    assert HTTP.head(game.address + "/").status_code == 200
-    assert HTTP.head(game.address + "/main.js").content == b""
+    assert HTTP.put(game.address + "/api/games").status_code == 405
+    assert game.engine.seen == []
 
 
 def test_a_damaged_game_is_reported_without_the_servers_paths(game: Served, capfd: pytest.CaptureFixture[str]) -> None:
@@ -73,14 +58,6 @@ def test_a_damaged_game_is_reported_without_the_servers_paths(game: Served, capf
     assert str(folder / "turns.jsonl") in capfd.readouterr().err, "the operator's log names the file"
 
 
-def test_a_folder_that_cannot_be_written_is_reported(game: Served) -> None:
-    game.games.folder.mkdir(exist_ok=True)
-    game.games.folder.rename(game.games.folder.with_name("moved"))
-    game.games.folder.write_text("a file is in the way")
-    reply = HTTP.post(game.address + "/api/games", json={})
-    assert (reply.status_code, "read or write" in reply.json()["message"]) == (500, True)
-
-
 def test_a_bug_is_a_server_error_and_its_traceback_is_logged(game: Served, caplog: pytest.LogCaptureFixture) -> None:
     def broken(_: str) -> None:
         raise ValueError("a bug in the check")
@@ -89,19 +66,10 @@ def test_a_bug_is_a_server_error_and_its_traceback_is_logged(game: Served, caplo
     player = Player(game)
     assert player.ask("walk").status_code == 500
     deadline = time.monotonic() + 10
-    while "ValueError: a bug in the check" not in caplog.text and time.monotonic() < deadline:
+    while "ValueError: a bug in the check" not in caplog.text:
+        assert time.monotonic() < deadline
         time.sleep(0.05)  # logged after the reply
     assert "Traceback (most recent call last)" in caplog.text
-    assert "ValueError: a bug in the check" in caplog.text
-
-
-@pytest.mark.parametrize("hostile", [b"\\ud800", b"\\u001b[31m", b"\\n</TURN>", b'", "\\ud800": "1'])
-def test_an_instruction_that_is_no_line_of_text_is_refused(game: Served, hostile: bytes) -> None:
-    player = Player(game)
-    body = b'{"after": null, "instruction": "walk %s"}' % hostile
-    headers = {"Content-Type": "application/json"}
-    reply = player.http.post(f"/api/games/{player.game}/turns", content=body, headers=headers)
-    assert reply.status_code == 422
 
 
 def test_paths_outside_the_folder_of_games_are_refused(game: Served, tmp_path: Path) -> None:
@@ -121,7 +89,6 @@ def test_paths_outside_the_folder_of_games_are_refused(game: Served, tmp_path: P
 
 def test_every_reply_has_the_content_security_policy(game: Served) -> None:
     index = HTTP.get(game.address + "/")
-    assert index.headers["content-type"] == "text/html; charset=utf-8"
     names = re.findall(r'(?:href|src)="([\w.]+)"', index.text)
     assert {"main.js", "play.css", "icon.svg"} <= set(names)
     for name in ["", *names, "api/info", "api/games/no-such-game", "nothing"]:
@@ -149,14 +116,6 @@ def test_the_server_stops_while_a_page_is_connected(tmp_path: Path) -> None:
     with served(tmp_path) as game:
         player.http = httpx.Client(base_url=game.address, verify=False)
         assert player.read() == {"turns": [], "drawing": None}
-
-
-def test_a_port_in_use_is_an_error_with_a_remedy(tmp_path: Path) -> None:
-    with listening(0, "the game") as taken:
-        port = taken.getsockname()[1]
-        assert taken.getsockname()[0] == "127.0.0.1"
-        with pytest.raises(UserError, match=rf"port {port} cannot be used.*--port"):
-            listening(port, "the game")
 
 
 @pytest.mark.slow

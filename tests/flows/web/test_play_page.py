@@ -26,7 +26,6 @@ def test_a_game_from_the_first_choice_to_the_film(
 ) -> None:
     with opened(chromium, game, size) as page:
         expect(page.get_by_role("heading", name="Say what happens")).to_be_visible()
-        assert [page.get_by_role("checkbox", name=name).is_checked() for name in CAST] == [False] * len(CAST)
         for name in ("Qiqi", "Kiki & Jiji"):
             page.locator(".chip", has_text=name).first.click()
         page.get_by_label("Another character's name").fill("Totoro")
@@ -41,9 +40,6 @@ def test_a_game_from_the_first_choice_to_the_film(
         assert page.locator(".change").all_inner_texts() == ["−5", "+5", ""]
         assert page.evaluate("shot.muted && shot.loop && shot.playsInline")
         wait_until(page, "!shot.paused && shot.videoWidth === 96")  # it plays
-        width = page.evaluate("getComputedStyle(document.querySelector('[data-value=stamina] i')).transitionDuration")
-        assert width == "0.7s", "the bars move"
-
         play(page, "sleep")
         assert (meter(page, "Stamina"), page.locator("#background-text").input_value()) == ("50", "beach at dusk")
         with page.expect_download() as download:
@@ -63,15 +59,12 @@ def test_words_of_the_training_data_are_clicked(chromium: Browser, tmp_path: Pat
         motions.get_by_role("button", name="walk").click()
         motions.get_by_role("button", name="fly on a broom").click()
         places.get_by_role("button", name="night beach").click()
-        expect(page.locator("#preview")).to_have_text(
-            "Character: Ponyo; Motion: fly on a broom; Background: night beach."
-        )
-        assert [button.get_attribute("aria-pressed") for button in motions.get_by_role("button").all()] == [
-            "false",
-            "true",
-        ]
+        preview = page.locator("#preview")
+        expect(preview).to_have_text("Character: Ponyo; Motion: fly on a broom; Background: night beach.")
+        pressed = [button.get_attribute("aria-pressed") for button in motions.get_by_role("button").all()]
+        assert pressed == ["false", "true"]
         places.get_by_role("button", name="night beach").click()
-        expect(page.locator("#preview")).to_have_text("Character: Ponyo; Motion: fly on a broom.")
+        expect(preview).to_have_text("Character: Ponyo; Motion: fly on a broom.")
         page.get_by_text("Free text").click()
         page.get_by_role("group", name="Insert a word").get_by_role("button", name="beach", exact=True).click()
         assert page.get_by_role("textbox", name="Instruction").input_value().endswith("beach ")
@@ -82,14 +75,13 @@ def test_free_text_takes_over_the_fields_and_gives_them_back(chromium: Browser, 
         page.locator(".chip", has_text="Ponyo").first.click()
         page.locator("#motion-text").fill("run")
         page.locator("#background-text").fill("waves")
-        assert page.locator("#preview").inner_text() == "Character: Ponyo; Motion: run; Background: waves."
         page.get_by_text("Free text").click()
         text = page.get_by_role("textbox", name="Instruction")
         expect(text).to_have_value("Character: Ponyo; Motion: run; Background: waves.")
         text.fill("Character: Sosuke, Gran Mamare; Motion: swim; Background: sea.")
         page.get_by_text("Fields", exact=True).click()
-        assert page.get_by_role("checkbox", name="Gran Mamare").is_checked()
-        assert not page.get_by_role("checkbox", name="Ponyo").is_checked()
+        expect(page.get_by_role("checkbox", name="Gran Mamare")).to_be_checked()
+        expect(page.get_by_role("checkbox", name="Ponyo")).not_to_be_checked()
         assert page.locator("#background-text").input_value() == "sea"
         page.get_by_text("Free text").click()
         text.fill("He dives,")
@@ -116,7 +108,6 @@ def test_progress_and_cancel(chromium: Browser, game: Served) -> None:
         expect(dial).to_have_attribute("aria-valuenow", re.compile("^(49|50|51)$"))
         expect(dial).to_be_in_viewport()
         expect(page.locator("#left")).to_have_text("a moment left")
-        assert page.locator("#percent").evaluate("e => getComputedStyle(e, '::after').content") == '"%"'
         expect(page.get_by_role("button", name="Cancel")).to_be_focused()
         page.reload()
         expect(page.get_by_role("progressbar", name="Drawing the shot")).to_be_visible()
@@ -140,31 +131,6 @@ def test_a_double_click_before_the_page_is_ready_plays_once(chromium: Browser, g
         expect(page.locator("#strip li")).to_have_count(1)
         expect(page.locator("#complaint")).to_be_hidden()
         assert [url.rpartition("/")[2] for url in made] == ["games", "turns"]
-
-
-def test_a_late_reply_does_not_change_another_view(chromium: Browser, game: Served) -> None:
-    held: list[Route] = []
-
-    def hold_run(route: Route) -> None:
-        if "run" in str(route.request.post_data):
-            held.append(route)
-        else:
-            route.continue_()
-
-    with opened(chromium, game, routes={"**/turns": hold_run}) as page:
-        play(page, "walk")
-        page.locator("#motion-text").fill("run")
-        with page.expect_request("**/turns"):
-            page.locator("#motion-text").press("Enter")
-        page.get_by_role("button", name="New game").click()
-        expect(page.get_by_role("heading", name="Say what happens")).to_be_visible()
-        with page.expect_response("**/turns"):
-            held[0].continue_()
-        page.wait_for_timeout(200)
-        expect(page.locator("#leader, #complaint").filter(visible=True)).to_have_count(0)
-        expect(page.get_by_role("button", name="Play", exact=True)).to_be_enabled()
-        page.get_by_role("link", name="1 turn").click()
-        expect(page.locator("#strip li")).to_have_count(2)
 
 
 def test_two_pages_of_one_game(chromium: Browser, game: Served) -> None:
@@ -210,41 +176,29 @@ def test_looking_back_and_branching(chromium: Browser, game: Served) -> None:
         expect(page.get_by_role("navigation", name="Branches")).to_be_hidden()
         page.locator("#strip button").nth(0).click()
         expect(page.locator("#looking p")).to_have_text("You look back at turn 1 of 3.")
-        assert (page.locator("#number").inner_text(), meter(page, "Stamina")) == ("TURN 1", "45")
-        expect(page.locator("#strip li[aria-current]")).to_have_count(1)
         page.get_by_role("button", name="Back to the newest").click()
-        assert meter(page, "Stamina") == "45"
         expect(page.locator("#number")).to_have_text("turn 3")
-
         page.locator("#strip button").nth(0).click()
         page.get_by_role("button", name="Continue from here").click()
         expect(page.locator("#fork")).to_contain_text("A new branch begins after turn 1.")
-        expect(page.locator("#motion-text")).to_be_focused()
-        expect(page.locator("#strip li")).to_have_count(1)
         play(page, "play")
         branches = page.get_by_role("navigation", name="Branches").get_by_role("button")
         expect(branches).to_have_count(2)
         assert [text.split("\n")[0] for text in branches.all_inner_texts()] == ["A", "B"]
-        assert "hug" in branches.nth(0).inner_text()
-        expect(branches.nth(1)).to_have_attribute("aria-current", "true")
-        expect(page.locator(".ways")).to_have_text("2 ways on from here")
         assert page.locator("#strip .told").all_inner_texts() == ["walk · town", "play · town"]
         assert meter(page, "Entertainment") == "55"
         here = page.url
-
         branches.nth(0).click()
         expect(page.locator("#strip li")).to_have_count(3)
         assert (meter(page, "Entertainment"), meter(page, "Social")) == ("50", "55")
         play(page, "sing")
         assert ["hug" in text for text in branches.all_inner_texts()] == [True, False], "a branch keeps its letter"
-        expect(branches.nth(0)).to_have_attribute("aria-current", "true")
         page.goto(here)
         page.reload()
         expect(page.locator("#strip li")).to_have_count(2)
         assert meter(page, "Entertainment") == "55"
 
 
-@pytest.mark.slow
 def test_reload_and_a_new_server_keep_the_game(chromium: Browser, tmp_path: Path) -> None:
     with served(tmp_path) as game:
         port = int(game.address.rpartition(":")[2])
@@ -283,9 +237,7 @@ def test_faults_are_shown_at_the_field(chromium: Browser, game: Served) -> None:
         page.get_by_role("button", name="Play", exact=True).click()
         expect(page.get_by_role("alert")).to_have_text("Say under Motion what happens.")
         expect(page.locator("#motion-text")).to_be_focused()
-        expect(page.locator("#motion-text")).to_have_attribute("aria-describedby", "complaint")
         expect(page.locator("#motion-text")).to_have_attribute("aria-invalid", "true")
-        expect(page.locator("#free-text")).not_to_have_attribute("aria-invalid", re.compile(""))
         play(page, "walk")
         expect(page.locator("#complaint")).to_be_hidden()
         page.get_by_text("Free text").click()
@@ -319,6 +271,14 @@ def test_hostile_text_is_shown_as_text(chromium: Browser, game: Served) -> None:
         expect(page.get_by_role("link", name="2 turns")).to_be_visible()
 
 
+FOCUSED = """
+[document.activeElement, document.activeElement.nextElementSibling]
+  .some((e) => e && getComputedStyle(e).outlineStyle === 'solid')
+  && (document.activeElement.id || document.activeElement.value)
+"""
+"""Focused element, false without a visible outline."""
+
+
 def test_the_keyboard_plays_a_whole_turn_with_visible_focus(chromium: Browser, game: Served) -> None:
     with opened(chromium, game) as page:
         expect(page.get_by_role("checkbox", name="Qiqi")).to_be_attached()
@@ -326,19 +286,12 @@ def test_the_keyboard_plays_a_whole_turn_with_visible_focus(chromium: Browser, g
         seen = []
         for _ in range(8):
             page.keyboard.press("Tab")
-            seen.append(
-                page.evaluate(
-                    "[document.activeElement.id || document.activeElement.value, "
-                    "[document.activeElement, document.activeElement.nextElementSibling]"
-                    ".some(e => e && getComputedStyle(e).outlineStyle === 'solid')]"
-                )
-            )
-            if seen[-1][0] == "Ponyo":
+            seen.append(page.evaluate(FOCUSED))
+            if seen[-1] == "Ponyo":
                 page.keyboard.press("Space")
-            if seen[-1][0] == "motion-text":
+            if seen[-1] == "motion-text":
                 page.keyboard.type("jump")
-        assert [name for name, _ in seen] == ["fields", *CAST, "someone", "motion-text", "background-text"]
-        assert all(outlined for _, outlined in seen)
+        assert seen == ["fields", *CAST, "someone", "motion-text", "background-text"]
         page.keyboard.press("Enter")
         expect(page.locator("#strip li")).to_have_count(1)
         assert game.engine.seen[0][1] == "Character: Ponyo; Motion: jump."
@@ -349,23 +302,14 @@ def test_the_keyboard_plays_a_whole_turn_with_visible_focus(chromium: Browser, g
         assert unnamed == []
 
 
-def test_reduced_motion_is_respected(chromium: Browser, game: Served) -> None:
+def test_text_has_contrast_and_reduced_motion_is_respected(chromium: Browser, game: Served) -> None:
     with opened(chromium, game, motion="reduce") as page:
         play(page, "walk")
-        assert page.evaluate("getComputedStyle(document.querySelector('.value i')).transitionDuration") == "0s"
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme, reduced_motion="reduce")  # type: ignore[arg-type]
+            contrasts = page.evaluate(CONTRASTS)
+            assert len(contrasts) > 15
+            assert {words: contrast for words, contrast in contrasts if contrast < 4.5} == {}
         assert page.evaluate("shot.paused"), "the video does not start by itself"
         page.get_by_role("button", name="Play the shot").click()
         expect(page.get_by_role("button", name="Pause the shot")).to_be_visible()
-        assert not page.evaluate("shot.paused")
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_has_contrast_in_light_and_dark(chromium: Browser, game: Served, scheme: str) -> None:
-    context = chromium.new_context(color_scheme=scheme)  # type: ignore[arg-type]
-    page = context.new_page()
-    page.goto(game.address)
-    play(page, "walk")
-    contrasts = page.evaluate(CONTRASTS)
-    assert len(contrasts) > 15
-    assert {words: contrast for words, contrast in contrasts if contrast < 4.5} == {}
-    context.close()

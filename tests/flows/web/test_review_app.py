@@ -42,63 +42,8 @@ def test_a_decision_is_on_disk_before_the_reply(tmp_path: Path) -> None:
         assert page.http.get("/api/info").json()["last"] == first
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"field": "MD", "value": "Flies <b>"}, "plain words"),
-        ({"field": "keep", "value": "yes"}, "true or false"),
-        ({"field": "sentence", "value": "two\nlines"}, "one line"),
-        ({"field": "characters", "value": ["Nausicaa"]}, "cast"),
-        ({"field": "characters", "value": {"a": 1}}, "value"),
-        ({"field": "path", "value": "x"}, "field must be one of"),
-        ({"field": "MD", "value": "run", "clip": "../../etc/passwd"}, "not a clip"),
-        ({"field": "MD", "value": "run", "reviewer": "ben"}, "reviewer"),
-    ],
-)
-def test_what_is_no_decision_is_refused_whole(tmp_path: Path, change: dict[str, object], words: str) -> None:
-    with reviewing(tmp_path) as page:
-        reply = post(page.http, {"clip": page.ids[0], **MOTION}, {"clip": page.ids[0], **change})
-        assert (reply.status_code, words in reply.json()["message"]) == (422, True), reply.text
-        assert not page.task.file.exists(), "all or nothing"
-
-
-def test_lines_of_other_processes_are_seen(tmp_path: Path) -> None:
-    with reviewing(tmp_path) as page:
-        clip = page.ids[3]
-        post(page.http, {"clip": clip, **MOTION})
-        decide(page, 3, "ben", "MD", "swim")
-        standing = page.http.get("/api/reviews").json()["reviews"][clip]["MD"]
-        assert (standing["conflict"], standing["voices"]) == (True, {"ben": "swim", "anna": "fly"})
-        settled = post(page.http, {"clip": clip, "field": "MD", "value": "swim", "settle": True}).json()["reviews"][
-            clip
-        ]
-        assert (settled["MD"]["value"], settled["MD"]["conflict"]) == ("swim", False)
-        assert page.lines()[-1] == ("settled: anna", "MD", "swim")
-
-
-def test_a_clock_that_was_set_back_loses_nothing(tmp_path: Path) -> None:
-    dataset = small_dataset()
-    with reviewing(tmp_path, dataset) as page:
-        clip = page.ids[0]
-        post(page.http, {"clip": clip, **MOTION})
-        late = page.task.file.read_text().replace('"time": "20', '"time": "21')
-        page.task.file.write_text(late)
-        again = post(page.http, {"clip": clip, "field": "MD", "value": "swim"})
-        assert again.json()["reviews"][clip]["MD"]["value"] == "swim"
-
-
-def test_malformed_lines_are_counted_and_named(tmp_path: Path) -> None:
-    (tmp_path / "review.jsonl").write_text("not json <script>\n{}\n")
-    with reviewing(tmp_path) as page:
-        info = page.http.get("/api/info").json()
-        assert info["counts"]["malformed"] == 2
-        assert info["faults"][0].startswith("line 1: ")
-        post(page.http, {"clip": page.ids[0], **MOTION})
-        assert (tmp_path / "review.jsonl").read_text().startswith("not json <script>\n{}\n")
-
-
 def test_an_audit_is_restricted_and_blind(tmp_path: Path) -> None:
-    ids = [clip.clip_id for clip in _clips(tmp_path)]
+    ids = [clip.clip_id for clip in reviewable(small_dataset(), tmp_path / "review.jsonl")]
     asked = [ids[30], ids[10]]
     with reviewing(tmp_path, clip_ids=asked, blind=True) as page:
         decide(page, 10, "ben", "MD", "swim")
@@ -113,15 +58,47 @@ def test_an_audit_is_restricted_and_blind(tmp_path: Path) -> None:
         ReviewedClips(small_dataset(), ReviewTask(tmp_path / "answers.jsonl", "anna", ["gone"]))
 
 
-@pytest.mark.parametrize("name", ["", "a\nb", "x" * (MOST_NAME + 1)])
-def test_a_reviewer_has_a_name(tmp_path: Path, name: str) -> None:
-    with pytest.raises(InvalidDecisionError, match="reviewer"):
-        ReviewedClips(small_dataset(), ReviewTask(tmp_path / "review.jsonl", name))
+def test_what_is_no_decision_is_refused_whole(tmp_path: Path) -> None:
+    with reviewing(tmp_path) as page:
+        changes: tuple[tuple[dict[str, object], str], ...] = (
+            ({"value": "Flies <b>"}, "plain words"),
+            ({"field": "keep", "value": "yes"}, "true or false"),
+            ({"field": "sentence", "value": "two\nlines"}, "one line"),
+            ({"field": "characters", "value": ["Nausicaa"]}, "cast"),
+            ({"field": "characters", "value": {"a": 1}}, "value"),
+            ({"field": "path", "value": "x"}, "field must be one of"),
+            ({"clip": "../../etc/passwd"}, "not a clip"),
+            ({"reviewer": "ben"}, "reviewer"),
+        )
+        for change, words in changes:
+            reply = post(page.http, {"clip": page.ids[0], **MOTION}, {"clip": page.ids[0], **MOTION, **change})
+            assert (reply.status_code, words in reply.json()["message"]) == (422, True), reply.text
+        assert not page.task.file.exists(), "all or nothing"
+    for name in ("", "a\nb", "x" * (MOST_NAME + 1)):
+        with pytest.raises(InvalidDecisionError, match="reviewer"):
+            ReviewedClips(small_dataset(), ReviewTask(tmp_path / "review.jsonl", name))
+
+
+def test_lines_of_other_processes_are_seen_also_later_and_malformed_ones(tmp_path: Path) -> None:
+    with reviewing(tmp_path) as page:
+        clip = page.ids[3]
+        post(page.http, {"clip": clip, **MOTION})
+        page.task.file.write_text(page.task.file.read_text().replace('"time": "20', '"time": "21'))  # a clock set back
+        decide(page, 3, "ben", "MD", "swim")
+        with page.task.file.open("a") as file:
+            file.write("not json <script>\n")
+        standing = page.http.get("/api/reviews").json()["reviews"][clip]["MD"]
+        assert (standing["conflict"], standing["voices"]) == (True, {"ben": "swim", "anna": "fly"})
+        settle = {"clip": clip, "field": "MD", "value": "swim", "settle": True}
+        settled = post(page.http, settle).json()["reviews"][clip]["MD"]
+        assert (settled["value"], settled["conflict"]) == ("swim", False)
+        info = page.http.get("/api/info").json()
+        assert (info["counts"]["malformed"], info["faults"][0][:8]) == (1, "line 3: ")
 
 
 def test_clips_are_served_by_id_with_ranges(tmp_path: Path) -> None:
     with reviewing(tmp_path) as page:
-        path = _clips(tmp_path)[0].path
+        path = reviewable(page.dataset, page.task.file)[0].path
         address = f"/api/clips/{page.ids[0]}.mp4"
         whole = page.http.get(address)
         assert (whole.content, whole.headers["content-type"]) == (path.read_bytes(), "video/mp4")
@@ -130,15 +107,6 @@ def test_clips_are_served_by_id_with_ranges(tmp_path: Path) -> None:
         assert part.headers["content-range"] == f"bytes 100-199/{path.stat().st_size}"
         for name in ("../film", "..%2f..%2fdataset", "%2fetc%2fpasswd", "..%5c..%5cdataset", page.ids[0] + "%00"):
             assert page.http.get(f"/api/clips/{name}.mp4").status_code == 404, name
-
-
-def test_a_lost_clip_file_is_said(tmp_path: Path) -> None:
-    dataset = write_dataset(tmp_path / "data", 2, 1, (64, 96))
-    with reviewing(tmp_path, dataset) as page:
-        for clip in (tmp_path / "data").rglob("*.mp4"):
-            clip.unlink()
-        reply = page.http.get(f"/api/clips/{page.ids[0]}.mp4")
-        assert (reply.status_code, "animegamer build" in reply.json()["message"]) == (404, True)
 
 
 def test_a_file_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
@@ -205,10 +173,6 @@ def _decide_until_killed(root: Path) -> list[tuple[str, str]]:
     return confirmed
 
 
-def _clips(tmp_path: Path) -> list[ReviewableClip]:
-    return reviewable(small_dataset(), tmp_path / "review.jsonl")
-
-
 REPLY = (
     "<S>girl</S><MD>run</MD><EV>sea</EV><MA>slowly</MA><SC>0</SC><ET>1</ET><ST>-1</ST><SE>A girl runs by the sea.</SE>"
 )
@@ -238,35 +202,16 @@ def doubted(number: int, scope_px: float | None = 4.0, **caption: Any) -> Review
     )
 
 
-def doubts_among(*odd: ReviewableClip) -> dict[str, list[str]]:
-    """Doubts about these clips among fifty plain ones."""
-    plain = [doubted(number) for number in range(100, 150)]
-    doubts = doubts_of([*odd, *plain], (1.5, 6.25, 12.5, 27.5))
-    assert all(doubts[one.clip_id] == [] for one in plain)
-    return {one.clip_id: [doubt.text for doubt in doubts[one.clip_id]] for one in odd}
-
-
 def test_every_kind_of_doubt() -> None:
-    odd = (
-        doubted(1, fault="no usable reply"),
-        doubted(2, flags=("social alone: nobody is on screen",)),
-        doubted(3, raw_what=f"Sure! {REPLY}"),
-        doubted(4, sentence=None, raw_sentence="???"),
-        doubted(5, EV="volcano"),
-        doubted(6, scope_px=6.3),
-        doubted(7, scope_px=None),
-    )
-    assert doubts_among(*odd) == {
-        "clip-1": ["no usable reply"],
-        "clip-2": ["social alone: nobody is on screen"],
-        "clip-3": ["the reply was not in its form"],
-        "clip-4": ["the sentence of the reply was unusable"],
-        "clip-5": ["rare EV: volcano"],
-        "clip-6": ["motion near the edge of levels 2 and 3"],
-        "clip-7": [],
+    odd = {
+        "no usable reply": doubted(1, fault="no usable reply"),
+        "social alone: nobody is on screen": doubted(2, flags=("social alone: nobody is on screen",)),
+        "the reply was not in its form": doubted(3, raw_what=f"Sure! {REPLY}"),
+        "the sentence of the reply was unusable": doubted(4, sentence=None, raw_sentence="???"),
+        "rare EV: volcano": doubted(5, EV="volcano"),
+        "motion near the edge of levels 2 and 3": doubted(6, scope_px=6.3),
     }
-
-
-def test_values_that_are_mostly_unique_are_not_rare() -> None:
-    clips = [doubted(number, MD=f"walk {number}") for number in range(50)]
-    assert {clip_id: doubts for clip_id, doubts in doubts_of(clips, None).items() if doubts} == {}
+    plain = [doubted(number, MD=f"walk {number}") for number in range(100, 150)]  # unique motions are not rare
+    doubts = doubts_of([*odd.values(), *plain, doubted(7, scope_px=None)], (1.5, 6.25, 12.5, 27.5))
+    found = {clip_id: [doubt.text for doubt in doubts] for clip_id, doubts in doubts.items() if doubts}
+    assert found == {clip.clip_id: [text] for text, clip in odd.items()}

@@ -6,26 +6,11 @@ import threading
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Route, expect
+from playwright.sync_api import Browser, expect
 
-from tests.support.servers.played_page import opened
 from tests.support.servers.reviewed_page import Reviewed, in_time_order, reviewing, saved
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
-
-
-def test_saved_is_shown_after_the_reply_only(chromium: Browser, review: Reviewed) -> None:
-    held: list[Route] = []
-    with opened(chromium, review, routes={"**/api/decisions": lambda route: held.append(route)}) as page:
-        in_time_order(page)
-        with page.expect_request("**/api/decisions"):
-            page.keyboard.press("x")
-        expect(page.locator("#saved")).to_have_text("saving 1")
-        page.wait_for_timeout(200)
-        expect(page.locator("#saved")).to_have_text("saving 1")
-        held[0].continue_()
-        saved(page)
-        assert review.lines() == [("anna", "keep", False)]
 
 
 def test_a_failure_is_shown_and_nothing_is_lost(chromium: Browser, review: Reviewed) -> None:
