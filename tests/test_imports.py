@@ -5,8 +5,11 @@ from __future__ import annotations
 import pkgutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from tests.support.datasets.made_dataset import make_dataset
 
 IMPORT_ALL = """
 import importlib, os, sys
@@ -46,13 +49,24 @@ def test_help_and_status_need_no_client_of_a_model_server() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
 
 
-@pytest.mark.parametrize(
-    ("words", "most"), [(["build", "--help"], 25), (["status", "--help"], 25), (["play", "--help"], 30)]
-)
-def test_a_command_imports_few_modules_before_it_works(words: list[str], most: int) -> None:
+def loaded_by(*words: str) -> list[str]:
+    """Modules of ours that a command has loaded at its end."""
     script = "import sys; from flows.cli import app; app(sys.argv[1:], standalone_mode=False); print(*sys.modules)"
     said = subprocess.run([sys.executable, "-c", script, *words], capture_output=True, text=True, check=True).stdout
     names = said.splitlines()[-1].split()
     ours = [name for name in names if name.split(".")[0] in ("pipeline", "flows", "prompts", "models", "training")]
     assert "flows.commands" in ours
-    assert len(ours) <= most, ours
+    return ours
+
+
+@pytest.mark.parametrize(
+    ("words", "most"), [(["build", "--help"], 25), (["status", "--help"], 25), (["play", "--help"], 30)]
+)
+def test_a_command_imports_few_modules_before_it_works(words: list[str], most: int) -> None:
+    assert len(ours := loaded_by(*words)) <= most, ours
+
+
+def test_status_loads_no_pages_and_few_modules(tmp_path: Path) -> None:
+    ours = loaded_by("status", str(make_dataset(tmp_path / "data").root))
+    assert "pipeline.pages.report" not in ours
+    assert len(ours) <= 90, ours

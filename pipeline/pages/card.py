@@ -34,9 +34,6 @@ from pipeline.pages.summary import (
 from pipeline.publish.card_text import NOT_STATED, Markdown, as_yaml, escaped, licence_id, size_category
 from pipeline.publish.samples import hub_features
 
-VERSION = 3
-"""Version number, raised by hand whenever the same data set would give another card."""
-
 
 def write_card(dataset: Dataset, card: CardSettings) -> Path:
     """Write `README.md` of the data set; `card` holds the builder's own text.

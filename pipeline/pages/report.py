@@ -29,8 +29,6 @@ from pipeline.pages.contact_sheet import character_numbers, reason_numbers, shee
 from pipeline.pages.ledger import fate_colours, film_strip, ledger, many, share
 from pipeline.pages.summary import Summary, count_reasons, level_rows, made_with, software, summarise
 
-VERSION = 3
-"""Version number, raised by hand whenever the same data set would give another page."""
 TAG_NAMES = {"S": "Subject", "MD": "Motion", "EV": "Environment", "MA": "Adverb"}
 JUDGEMENTS = {
     "SC": ("Characters interact", {1: "yes", 0: "no"}),

@@ -30,8 +30,7 @@ from pipeline.core.progress import watched
 from pipeline.core.records import Failure
 from pipeline.core.stage import Stage, is_current, staleness_of
 from pipeline.core.store import ClipFormat, Dataset, DatasetRecord, FilmEntry, FilmFolder, LevelCalibration
-from pipeline.plan.consistency import refuse_to_join
-from pipeline.plan.film_stages import cast_of, choose_edges, planned_stages
+from pipeline.plan.film_stages import cast_of, choose_edges, planned_stages, refuse_to_join
 from pipeline.plan.identify import identify
 from pipeline.plan.publish import PublishStage, films_in_shards, publish_stages
 from pipeline.plan.request import BuildRequest, Until, absolute

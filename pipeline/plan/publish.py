@@ -17,9 +17,8 @@ from pipeline.core.progress import Progress
 from pipeline.core.records import Caption, Motion, Verdict
 from pipeline.core.stage import is_whole
 from pipeline.core.store import Dataset, DatasetRecord, FilmEntry, FilmFolder, StoreError
-from pipeline.pages import card, report
-from pipeline.plan.consistency import refuse_to_publish
-from pipeline.plan.film_stages import STAGE_NAMES
+from pipeline.pages import CARD_VERSION, REPORT_VERSION
+from pipeline.plan.film_stages import STAGE_NAMES, refuse_to_publish
 from pipeline.publish import shards
 from pipeline.publish.vocabulary import load_vocabulary
 from pipeline.reviews.applied import load_reviews, review_path, save_reviewed
@@ -113,6 +112,7 @@ class WritePages:
 
     def run(self, dataset: Dataset, progress: Progress) -> bool:
         """Write them unless those on disk were made from the same."""
+        from pipeline.pages import card, report  # `status` reads the ingredients alone
 
         def write() -> list[Path]:
             return [card.write_card(dataset, self.config.card), report.write_report(dataset, progress)]
@@ -166,7 +166,7 @@ def _ingredients(dataset: Dataset, config: Config) -> dict[str, Ingredients]:
         contents["vocabulary"] = vocabulary
     settings = [config.selection.ingredients(), config.shards.ingredients()]
     made: Ingredients = {"version": shards.VERSION, "settings": settings, **contents}
-    versions = [card.VERSION, report.VERSION, fingerprint(made)]
+    versions = [CARD_VERSION, REPORT_VERSION, fingerprint(made)]
     pages: dict[str, Any] = {"versions": versions, "card": config.card.ingredients()}
     if (reviews := review_path(dataset.root, config.review)).is_file():
         pages["review"] = shards.file_sha256(reviews)

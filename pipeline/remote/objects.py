@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,6 @@ from typing import Any
 from pipeline.core.atomic import replacing
 from pipeline.core.errors import UserError
 from pipeline.core.progress import Progress, silent
-from pipeline.remote.transfers import Transfers
 
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://(.*)", re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -31,6 +31,9 @@ _S3_OPTIONS: dict[str, Any] = {
 }
 _S3FS_ATTEMPTS = 2
 """Attempts of s3fs, each of 3 by botocore: a server that never answers fails after 90 seconds, not 4 minutes."""
+_SMALL_TRANSFERS_AT_ONCE = 16
+_LARGE_BYTES = 32 << 20
+"""Size from which files are transferred one at a time: s3fs splits a large one and holds its parts in memory."""
 _STORE_EXCEPTIONS = {
     "botocore.exceptions": ("BotoCoreError", "ClientError"),
     "aiohttp": ("ClientError",),
@@ -293,3 +296,40 @@ def _reason(error: Exception) -> str:
     if isinstance(error, PermissionError) or "Credentials" in type(error).__name__:
         return f"no permission ({text}); the environment must hold credentials for it (for S3 AWS_ACCESS_KEY_ID, ...)"
     return f"{text}; check the address and the network (for S3 also AWS_ENDPOINT_URL), then run the same command again"
+
+
+class Transfers:
+    """Transfers of files, small ones several at once, with the progress of all bytes together."""
+
+    def __init__(self, total_bytes: int, progress: Progress) -> None:
+        self._done, self._total, self._progress = 0, total_bytes, progress
+
+    def run(self, work: Callable[[str, Any], None], sizes: Mapping[str, int]) -> None:
+        """Call `work` with the name of each file and a meter for its bytes; return when all are done.
+
+        The first error cancels the transfers not yet started, and so does a `progress` that raises.
+        """
+        small = {name: size for name, size in sizes.items() if size < _LARGE_BYTES}
+        for batch in (small, *({name: sizes[name]} for name in sizes if name not in small)):
+            self._run_batch(work, batch)
+            self._done += sum(batch.values())
+
+    def _run_batch(self, work: Callable[[str, Any], None], sizes: Mapping[str, int]) -> None:
+        from fsspec.callbacks import Callback  # type: ignore[import-untyped]
+
+        meters = {name: Callback() for name in sizes}
+
+        def transfer(name: str) -> None:
+            work(name, meters[name])
+            meters[name].absolute_update(sizes[name])  # not every store's package counts bytes
+
+        pool = ThreadPoolExecutor(_SMALL_TRANSFERS_AT_ONCE)
+        try:
+            running: set[Future[None]] = {pool.submit(transfer, name) for name in sizes}
+            while running:
+                done, running = wait(running, timeout=0.2, return_when=FIRST_EXCEPTION)
+                for future in done:
+                    future.result()
+                self._progress(self._done + sum(meter.value for meter in meters.values()), self._total)
+        finally:
+            pool.shutdown(cancel_futures=True)

@@ -11,7 +11,7 @@ from pipeline.core.config import ClipSettings, FilmSettings, MotionSettings, Sce
 from pipeline.core.errors import UserError
 from pipeline.core.stage import Stage
 from pipeline.core.store import Dataset, FilmFolder, StageRecord
-from pipeline.plan.consistency import refuse_to_join, refuse_to_publish
+from pipeline.plan.film_stages import refuse_to_join, refuse_to_publish
 from pipeline.stages.cut import Cut
 from pipeline.stages.motion import MeasureMotion
 from pipeline.stages.motion_levels import PUBLISHED_EDGES

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.core.store import Dataset
-from pipeline.plan.identify import identify
-from pipeline.plan.inputs import Inputs
+from pipeline.plan.identify import Inputs, identify
 from tests.pipeline.plan.test_identify import small_film
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from s3fs import S3FileSystem
 
-import pipeline.remote.transfers
+import pipeline.remote.objects
 from pipeline.remote.film_cache import fetch_film, fetch_folder
 from pipeline.remote.mirror import Mirror
 from pipeline.remote.objects import RemoteError, checked_remote, is_address
@@ -93,7 +93,7 @@ def test_other_stores_are_reached_by_the_same_code(scheme: str, tmp_path: Path) 
 def test_large_files_are_sent_one_after_another(
     store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipeline.remote.transfers, "_LARGE_BYTES", 5)
+    monkeypatch.setattr(pipeline.remote.objects, "_LARGE_BYTES", 5)
     pushed(store, tmp_path / "here")
     assert files_in(pulled(store, tmp_path / "there").local) == SMALL_SET
 
