@@ -136,10 +136,6 @@ def _show(results: Results, json: Path | None) -> None:
     console = Console(soft_wrap=True, width=WIDEST)
     heading = ("field", "read as", "right", "95% interval", "answered", "labelled", "unsaid")
     _print_table(console, heading, [row for field in results.fields for row in field.rows])
-    for field in results.fields:
-        if field.confusions:
-            wrong = ", ".join(f"{one.answer} for {one.label} ({one.clips})" for one in field.confusions)
-            console.print(printable(f"{field.field}: {wrong}"), markup=False, highlight=False)
     if isinstance(results, AuditResults):
         within = [
             (one.stratum, field.field, field.best.percent, field.best.interval, f"{field.answered:,}")

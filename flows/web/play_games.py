@@ -213,8 +213,8 @@ class Games:
             raise UnplayableError("This game has no such turn to go on from.")
         if folder.settings != self.settings.model_copy(update={"seed": folder.settings.seed}):
             raise UnplayableError(
-                "This game was played with another checkpoint or other settings, so it cannot go on here: start a new "
-                "one, or start the server as it was."
+                "This game was played with another checkpoint or other settings, so it cannot continue here. "
+                "Start a new game, or start the server with the old settings."
             )
 
     def _under_way(self) -> list[Drawing]:

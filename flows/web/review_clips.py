@@ -63,7 +63,7 @@ class ReviewTask:
     clip_ids: Sequence[str] | None = None
     """Clips to decide about, in the order to show them; None: all, the most doubtful first."""
     blind: bool = False
-    """Hide the machine's answers, and those of other reviewers."""
+    """Hide the answers of the machine and of other reviewers."""
 
 
 class Change(BaseModel):
@@ -310,7 +310,7 @@ def _near_edge(clip: ReviewableClip, edges: Sequence[float]) -> Iterator[Doubt]:
 
 
 def _with_neighbours(asked: Sequence[bool]) -> list[int]:
-    """Return the places of the clips that are asked about, and of those shown beside them."""
+    """Return the places of the clips to review, and of the neighbours that the page shows with them."""
     return [place for place in range(len(asked)) if any(asked[max(0, place - NEIGHBOURS) : place + NEIGHBOURS + 1])]
 
 

@@ -140,7 +140,7 @@ def _rate(fps: Fraction) -> str:
 
 
 def _cast_counts(summary: Summary) -> list[tuple[str, int]]:
-    """Number of samples with each character on screen: those of the cast sheet, then others named by reviewers."""
+    """Number of samples with each character on screen: the cast sheet's characters first, then names by reviewers."""
     seen = Counter(name for clip in summary.kept if clip.caption for name in clip.caption.characters or ())
     return [(name, seen[name]) for name in dict.fromkeys([*summary.record.cast, *sorted(seen)])]
 

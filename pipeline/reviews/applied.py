@@ -65,7 +65,7 @@ class Reviews:
     """Lines with the name of a character that is not in the data set's cast; they are not applied."""
 
     def rows(self, folder: FilmFolder, cast: Sequence[str]) -> list[Reviewed]:
-        """Return the reviewed values of a film's clips, in the order of its clips; characters in that of the cast."""
+        """Return the reviewed values of a film's clips in their order; characters follow the order of the cast."""
         found = ((clip.clip_id, self.standings.get(clip.clip_id)) for clip in folder.read("clips", Clip))
         return [_row(clip_id, fields, cast) for clip_id, fields in found if fields]
 

@@ -26,7 +26,7 @@ Labels = Mapping[str, Mapping[str, Standing]]
 
 
 class ForeignAuditError(UserError):
-    """The clips of an audit are not those of the dataset."""
+    """The dataset keeps no clip of the audit's sample."""
 
 
 class UnusedLines(Record):
@@ -107,7 +107,7 @@ def sampled_clips(dataset: Dataset, sample: AuditSample) -> list[str]:
     """Return the ids of the sample's clips that the dataset keeps, in the order of the sample.
 
     Raises:
-        ForeignAuditError: the dataset keeps none of them.
+        ForeignAuditError: the dataset keeps no clip of the sample.
     """
     return list(_sampled(dataset, reviewable(dataset, None), sample))
 
@@ -232,7 +232,7 @@ def _sampled(dataset: Dataset, clips: Sequence[ReviewableClip], sample: AuditSam
     if not by_span:
         path = dataset.root / SAMPLE_FILE
         raise ForeignAuditError(
-            f"{path}: an audit of other clips: this dataset keeps none of its {len(sample.spans)}; "
+            f"{path}: is an audit of other clips, since the dataset keeps none of its {len(sample.spans)}; "
             f"move {path.parent} away to start another"
         )
     return {by_span[span]: span for span in sample.spans if span in by_span}

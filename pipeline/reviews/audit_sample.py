@@ -1,8 +1,7 @@
 """Audit sample: clips drawn at random from the kept clips of a dataset, simple or stratified; stored in `sample.json`.
 
-A stratified sample has the strata's shares of the dataset, but at least a few clips of each, so that reviewers see even
-a rare level or character. The clips are in random order, so the labelled part of an unfinished audit is a random sample
-too. The sample names spans of film, as the answers do, so both stay valid when the dataset is built again.
+A stratified sample has at least a few clips of each stratum. The clips are in random order, so the labelled part of an
+unfinished audit is a random sample too. The sample names spans of film, so it stays valid in a dataset built again.
 """
 
 from __future__ import annotations

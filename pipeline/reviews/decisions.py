@@ -46,7 +46,7 @@ REVIEW_FILE: Final = "review.jsonl"
 KEEP: Final = "keep"
 CAPTION_FIELDS: Final = (*TAGS, "characters", "actor", "others", "sentence")
 FIELDS: Final = (KEEP, *CAPTION_FIELDS)
-"""Fields of a clip that a reviewer decides about: keep or drop, and those of its caption."""
+"""Fields of a clip that a reviewer decides about: keep or drop, and the fields of its caption."""
 SETTLED: Final = "settled: "
 """Start of the reviewer of a line that settles a conflict; the name of the person follows."""
 MOST_NAME = 64
@@ -167,7 +167,7 @@ class Reading:
     """Number of the line of each decision."""
 
     def lines_of(self, decisions: Iterable[Decision]) -> tuple[int, ...]:
-        """Return the numbers of the lines of some of the decisions; of a line given twice, the first number."""
+        """Return the line numbers of the given decisions; if a line occurs twice, its first number counts."""
         numbers = dict(zip(reversed(self.decisions), reversed(self.lines), strict=True))
         return tuple(numbers[decision] for decision in decisions)
 
@@ -242,7 +242,7 @@ def standings(decisions: Iterable[Decision]) -> dict[str, Standing]:
 
 
 def in_time(decisions: Iterable[Decision]) -> list[Decision]:
-    """Return decisions by their times; those of one time stay in the order of the file."""
+    """Return decisions by their times; decisions of the same time keep the order of the file."""
     return sorted(decisions, key=lambda decision: decision.time)
 
 

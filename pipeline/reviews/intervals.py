@@ -98,7 +98,7 @@ def wilson(share: float, size: float, deviations: float = _Z) -> tuple[float, fl
     Args:
         share: hits over tries.
         size: number of tries, or the effective one.
-        deviations: standard deviations to each side; by default those of 95% of the normal distribution.
+        deviations: standard deviations to each side; by default as many as contain 95% of a normal distribution.
     """
     if math.isinf(size):
         return share, share

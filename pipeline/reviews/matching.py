@@ -1,8 +1,8 @@
 """Matching of decisions to the clips of a data set: by film content and shared time.
 
-A decision is about the clip whose span and its own share at least nine tenths of the longer one; of several such clips,
-about the one that shares most. So a film that is cut anew keeps the reviews of the clips that stayed nearly where they
-were, and decisions about other films are left alone.
+A decision is about the clip that shares the most time with it, if they share at least nine tenths of the longer span.
+So if a film is cut again, a review stays with its clip unless the clip has moved far, and decisions about other films
+are left alone.
 """
 
 from __future__ import annotations

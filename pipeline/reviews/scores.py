@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +26,6 @@ from prompts.words import adverb, lemmas
 
 SCORED: Final = tuple(field for field in FIELDS if field != "sentence")
 """Fields with an answer that is right or wrong."""
-MOST_CONFUSIONS = 5
 MOST_VALUES = 1000
 """Maximum number of different values for Krippendorff's alpha, whose time grows with their square."""
 
@@ -55,14 +53,6 @@ class Labelled:
     stratum: str = ""
 
 
-class Confusion(Record):
-    """Wrong answer, by the widest reading of its field."""
-
-    answer: str
-    label: str
-    clips: int
-
-
 class FieldAccuracy(Record):
     """Accuracy of one field."""
 
@@ -79,7 +69,6 @@ class FieldAccuracy(Record):
     """Share of the names given that are on screen."""
     recall: Share | None
     """Share of the names on screen that are given, in the clips with an answer."""
-    confusions: tuple[Confusion, ...]
 
     @property
     def best(self) -> Share | None:
@@ -152,7 +141,6 @@ def _accuracy(
     field: str, clips: Sequence[Labelled], groups: Groups, populations: Mapping[str, int] | None
 ) -> FieldAccuracy:
     said = [clip for clip in clips if clip.labels[field] is not None]
-    answered = [clip for clip in said if field in clip.values]
 
     def share(count: Callable[[Value, Value], tuple[int, int]]) -> Share | None:
         rows: dict[str, list[tuple[int, int]]] = {}
@@ -165,17 +153,15 @@ def _accuracy(
         strata = [Stratum(hits_N, tries_N, sizes[name]) for name, (hits_N, tries_N) in counts_2N.items()]
         return estimated(strata, sum(size for name, size in sizes.items() if name not in rows))
 
-    forms = readings_of(field, groups)
-    right = {reading: share(partial(_right, form)) for reading, form in forms.items()}
+    right = {reading: share(partial(_right, form)) for reading, form in readings_of(field, groups).items()}
     return FieldAccuracy(
         field=field,
         labelled=len(said),
         unsaid=len(clips) - len(said),
-        answered=len(answered),
+        answered=sum(field in clip.values for clip in said),
         accuracy={reading: found for reading, found in right.items() if found},
         precision=share(_shared_names) if field == "characters" else None,
         recall=share(lambda answer, label: _shared_names(label, answer)) if field == "characters" else None,
-        confusions=_confusions(field, answered, list(forms.values())[-1]),
     )
 
 
@@ -187,19 +173,6 @@ def _shared_names(these: Value, those: Value) -> tuple[int, int]:
     """Return the number of names that both share, and the number of these names."""
     names, others = (frozenset(value) if isinstance(value, tuple) else frozenset() for value in (these, those))
     return len(names & others), len(names)
-
-
-def _confusions(field: str, clips: Sequence[Labelled], form: Form) -> tuple[Confusion, ...]:
-    pairs = [(form(clip.values[field]), form(clip.labels[field])) for clip in clips]
-    counts = Counter((_text(answer), _text(label)) for answer, label in pairs if answer != label)
-    most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:MOST_CONFUSIONS]
-    return tuple(Confusion(answer=answer, label=label, clips=count) for (answer, label), count in most)
-
-
-def _text(value: object) -> str:
-    if isinstance(value, frozenset):
-        return ", ".join(sorted(value)) or "nobody"
-    return {True: "keep", False: "drop"}[value] if isinstance(value, bool) else str(value)
 
 
 def _in_form(form: Callable[[str], str], value: Value) -> object:

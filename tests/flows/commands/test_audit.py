@@ -119,7 +119,7 @@ def test_labels_of_a_file_are_compared(dataset: Dataset, tmp_path: Path, capsys:
         file.write('{"field": "\x1b[31m[bold]"}\n')
     audit(str(dataset.root), against=labels, json=figures)
     printed = capsys.readouterr().out
-    assert "S: girl for fox (3)" in printed
+    assert "S      exact" in printed
     assert "not a decision: line 9" in printed
     assert "\x1b[31m" not in printed
     assert json.loads(figures.read_text())["clips"] == 8

@@ -155,12 +155,29 @@ def test_two_pages_of_one_game(chromium: Browser, game: Served) -> None:
             expect(two.locator("#strip li")).to_have_count(3)
 
 
+def test_a_late_reply_does_not_change_another_view(chromium: Browser, game: Served) -> None:
+    held: list[Route] = []
+
+    def hold_run(route: Route) -> None:
+        held.append(route) if "run" in str(route.request.post_data) else route.continue_()
+
+    with opened(chromium, game, routes={"**/turns": hold_run}) as page:
+        play(page, "walk")
+        page.locator("#motion-text").fill("run")
+        with page.expect_request("**/turns"):
+            page.locator("#motion-text").press("Enter")
+        page.get_by_role("button", name="New game").click()
+        with page.expect_response("**/turns"):
+            held[0].continue_()
+        page.wait_for_timeout(200)
+        expect(page.locator("#leader, #complaint").filter(visible=True)).to_have_count(0)
+        page.get_by_role("link", name="1 turn").click()
+        expect(page.locator("#strip li")).to_have_count(2)
+
+
 def test_a_lost_end_of_a_drawing_is_recovered(chromium: Browser, game: Served) -> None:
     none = {"content_type": "text/event-stream", "body": 'data: {"status": "none"}\n\n'}
-    routes = {
-        "**/drawing": lambda route: route.fulfill(**none),
-        "**/api/games/*": lambda route: late(route, 500),
-    }
+    routes = {"**/drawing": lambda route: route.fulfill(**none), "**/api/games/*": lambda route: late(route, 500)}
     with opened(chromium, game, routes=routes) as page:
         page.locator("#motion-text").fill("walk")
         page.locator("#motion-text").press("Enter")

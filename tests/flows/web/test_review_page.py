@@ -29,6 +29,15 @@ def value(page: Page, field: str) -> str:
     return page.locator(f"[data-field={field}] .value").inner_text()
 
 
+def keys(page: Page, *pressed: str) -> None:
+    """Press keys one after the other; type what follows an equals sign."""
+    for key in pressed:
+        if key.startswith("="):
+            page.keyboard.type(key[1:])
+        else:
+            page.keyboard.press(key)
+
+
 def current(page: Page) -> str:
     return str(page.locator(".tile.current").get_attribute("data-clip"))
 
@@ -38,20 +47,8 @@ def test_every_field_is_corrected_by_keys_alone(chromium: Browser, review: Revie
         in_time_order(page)
         words = {"S": "old man", "EV": "night sea", "MA": "bravely", "MD": "row a boat"}
         for key, text in [*zip("seam", words.values(), strict=True), ("o", "3"), ("t", "He rows & sings <b>.")]:
-            page.keyboard.press(key)
-            page.keyboard.type(text)
-            page.keyboard.press("Enter")
-        page.keyboard.press("c")
-        page.keyboard.type("lis")
-        page.keyboard.press("Tab")
-        page.keyboard.type(", tok")
-        page.keyboard.press("ArrowDown")
-        page.keyboard.press("Enter")
-        page.keyboard.press("Enter")
-        page.keyboard.press("2")
-        page.keyboard.press("Shift+Digit3")
-        for key in "iifffrkx":
-            page.keyboard.press(key)
+            keys(page, key, f"={text}", "Enter")
+        keys(page, "c", "=lis", "Tab", "=, tok", "ArrowDown", "Enter", "Enter", "2", "Shift+Digit3", *"iifffrkx")
         saved(page)
         assert review.lines() == [
             *(("anna", field, text) for field, text in words.items()),
@@ -65,8 +62,7 @@ def test_every_field_is_corrected_by_keys_alone(chromium: Browser, review: Revie
         ]  # fmt: skip
         expect(page.locator(".tile.current .line")).to_have_text("Lisa, Toki, Sosuke · bravely row a boat · night sea")
         expect(page.locator("#progress")).to_have_text("1 of 60 reviewed")
-        for _ in range(3):
-            page.keyboard.press("z")
+        keys(page, *"zzz")
         saved(page)
         undone = [("anna", "keep", True), ("anna", "keep", "withdrawn"), ("anna", "ST", "withdrawn")]
         assert review.lines()[-3:] == undone
@@ -76,18 +72,13 @@ def test_an_empty_field_cannot_be_said_and_shift_delete_withdraws(chromium: Brow
     with opened(chromium, review) as page:
         in_time_order(page)
         before = value(page, "EV")
-        page.keyboard.press("e")
-        page.keyboard.press("Delete")
-        page.keyboard.press("Enter")
+        keys(page, "e", "Delete", "Enter")
         assert value(page, "EV") == "cannot be said"
         expect(page.locator("[data-field=EV] .was")).to_have_text(before)
-        page.keyboard.press("e")
-        page.keyboard.press("Shift+Delete")
+        keys(page, "e", "Shift+Delete")
         saved(page)
         assert (value(page, "EV"), review.lines()) == (before, [("anna", "EV", None), ("anna", "EV", "withdrawn")])
-        page.keyboard.press("e")
-        page.keyboard.type("no § word")
-        page.keyboard.press("Enter")
+        keys(page, "e", "=no § word", "Enter")
         expect(page.get_by_role("alert")).to_contain_text("plain words")
         page.locator(f"[data-clip='{review.ids[1]}']").click()
         expect(page.locator("#edit-EV")).to_have_count(0)  # unusable text is not carried to the next clip
@@ -122,19 +113,13 @@ def test_a_selection_is_corrected_at_once_and_undone_at_once(chromium: Browser, 
         in_time_order(page)
         page.keyboard.press("Control+a")
         expect(page.locator("#about")).to_have_text("60 clips selected")
-        page.keyboard.press("e")
-        page.keyboard.type("harbour at night")
-        page.keyboard.press("Enter")
+        keys(page, "e", "=harbour at night", "Enter")
         saved(page)
         assert review.lines() == [("anna", "EV", "harbour at night")] * 60
         page.keyboard.press("z")
         saved(page)
         assert review.lines()[60:] == [("anna", "EV", "withdrawn")] * 60
-        page.keyboard.press("Escape")
-        page.keyboard.press("Home")
-        page.keyboard.press("Shift+ArrowRight")
-        page.keyboard.press("Shift+ArrowRight")
-        page.keyboard.press("x")
+        keys(page, "Escape", "Home", "Shift+ArrowRight", "Shift+ArrowRight", "x")
         saved(page)
         assert review.lines()[120:] == [("anna", "keep", False)] * 3
         page.reload()
@@ -148,10 +133,7 @@ def test_a_selection_is_corrected_at_once_and_undone_at_once(chromium: Browser, 
 def test_a_character_who_acts_is_on_screen(chromium: Browser, review: Reviewed) -> None:
     with opened(chromium, review) as page:
         in_time_order(page)
-        page.keyboard.press("c")
-        page.keyboard.type(CAST[1])
-        page.keyboard.press("Enter")
-        page.keyboard.press("Shift+Digit1")
+        keys(page, "c", f"={CAST[1]}", "Enter", "Shift+Digit1")
         saved(page)
         assert review.lines()[1:] == [("anna", "actor", CAST[0]), ("anna", "characters", (CAST[1], CAST[0]))]
         page.keyboard.press("z")
@@ -220,17 +202,14 @@ def test_two_reviewers_disagree_and_one_settles(chromium: Browser, review: Revie
             contrasts = page.evaluate(CONTRASTS)
             assert len(contrasts) > 40
             assert {words: contrast for words, contrast in contrasts if contrast < 4.5} == {}
-        page.keyboard.press("v")
-        page.keyboard.press("1")
+        keys(page, "v", "1")
         expect(page.locator(".voice")).to_have_count(0)
         saved(page)
         assert review.lines()[-1] == ("settled: anna", "MD", "swim")
         assert value(page, "MD") == "swim"
         page.keyboard.press("z")
         expect(page.locator(".voice")).to_have_count(2)
-        page.keyboard.press("v")
-        page.keyboard.press("2")
-        page.keyboard.press("v")
+        keys(page, "v", "2", "v")
         assert current(page) == review.ids[9]
         page.locator(".voice").nth(0).click()
         page.keyboard.press("u")
@@ -290,8 +269,7 @@ def test_a_blind_audit_shows_no_answer(chromium: Browser, tmp_path: Path) -> Non
         assert [tile.get_attribute("data-clip") for tile in tiles.all()] == [ids[40], ids[7], ids[8]]
         assert page.locator(".tile .line").all_inner_texts()[:3] == ["", "", ""]
         assert {value(page, field) for field in ("S", "MD", "EV", "MA", "characters", "sentence")} == {"not known"}
-        page.keyboard.press("i")
-        page.keyboard.press("Enter")
+        keys(page, "i", "Enter")
         saved(page)
         assert (review.lines(), current(page)) == ([("anna", "SC", 1)], ids[7])
         page.keyboard.press(",")

@@ -179,7 +179,7 @@ def test_labels_and_an_audit_of_other_films_are_refused(dataset: Dataset, tmp_pa
     drawn(dataset)
     other = make_dataset(tmp_path / "other", captioner=MODEL, names=("another.mkv",), films=1)
     shutil.copytree(dataset.root / "audit", other.root / "audit")
-    with pytest.raises(ForeignAuditError, match=r"sample\.json: an audit of other clips"):
+    with pytest.raises(ForeignAuditError, match=r"sample\.json: is an audit of other clips"):
         audit_results(other, {})
     labels = tmp_path / "labels.jsonl"
     append_decisions(labels, [decision("S", "dog", film_sha256=sha256_of("another"))])
