@@ -2,7 +2,7 @@
 
 The detectors find ends where everything stands still. While everything moves, the first and last frames of a gradual
 change look like motion, and single drawings in the middle like cuts. Both show in the share of one picture in another,
-which counts as a mix of it and a third one (`tiny_pictures.share_of`). Pictures somewhat farther away show one scene
+which counts as a mix of it and a third one (`same_scene.share_of`). Pictures somewhat farther away show one scene
 alone.
 `scenes.py` decides over changes near each other together.
 """
@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 
 from pipeline.stages import scene_thresholds as limits
-from pipeline.stages.tiny_pictures import mean_change, share_of
+from pipeline.stages.same_scene import mean_change, share_of
 
 TransitionKind = Literal["cut", "wipe", "dissolve", "fade"]
 KINDS: tuple[TransitionKind, ...] = ("cut", "wipe", "dissolve", "fade")
@@ -83,7 +83,7 @@ class MixedFrames:
     """Search for mixed frames beside changes, in frames counted from the first one.
 
     Args:
-        tiny: result of `tiny_pictures.tiny_gray` for a frame.
+        tiny: result of `same_scene.tiny_gray` for a frame.
         fps: nominal rate.
         least_change: least difference of a changed pixel, in gray levels.
     """

@@ -24,7 +24,7 @@ that stays change fewer pixels, as pans do too; they must fit a dissolve better.
 picture (black, white or any colour), and always another scene.
 
 A pixel differs by more than `least_change` gray levels, times `light_of`: in darker pictures by down to half of it.
-Pictures are tiny ones (`tiny_pictures.py`), and the names in capitals are in `scene_thresholds.py`. Most windows are
+Pictures are tiny ones (`same_scene.py`), and the names in capitals are in `scene_thresholds.py`. Most windows are
 rejected by their second and their last picture but one.
 """
 
@@ -38,7 +38,7 @@ from typing import Literal
 import numpy as np
 
 from pipeline.stages import scene_thresholds as limits
-from pipeline.stages.tiny_pictures import TINY_HEIGHT, TINY_WIDTH, is_blank, light_of, likeness_of, medians
+from pipeline.stages.same_scene import TINY_HEIGHT, TINY_WIDTH, is_blank, light_of, likeness_of, medians
 
 GradualKind = Literal["dissolve", "fade", "wipe"]
 

@@ -1,6 +1,6 @@
 """Thresholds of scene detection that are no settings: one place to tune them together on films with known changes.
 
-Gray levels are 0 to 255. Tiny pictures have 32x18 pixels (`tiny_pictures.py`), small ones are `detect_width` wide. The
+Gray levels are 0 to 255. Tiny pictures have 32x18 pixels (`same_scene.py`), small ones are `detect_width` wide. The
 second look at finished clips has its own thresholds (`two_groups.py`). `make bench-scenes` measures a change.
 """
 

@@ -30,8 +30,7 @@ from pipeline.stages import scene_thresholds as limits
 from pipeline.stages.changes import Change, MixedFrames, TransitionKind
 from pipeline.stages.gradual import GradualFinder
 from pipeline.stages.hard_cuts import CutFinder
-from pipeline.stages.same_scene import found_again, is_back, is_relit, is_title, way_of
-from pipeline.stages.tiny_pictures import mean_change, tiny_gray
+from pipeline.stages.same_scene import found_again, is_back, is_relit, is_title, mean_change, tiny_gray, way_of
 
 
 @dataclass(frozen=True)

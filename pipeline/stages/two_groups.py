@@ -30,8 +30,16 @@ import cv2
 import numpy as np
 
 from pipeline.stages.gradual import undecided
-from pipeline.stages.same_scene import Followed, follow
-from pipeline.stages.tiny_pictures import TINY_HEIGHT, TINY_WIDTH, is_blank, likeness_of, medians, tiny_gray
+from pipeline.stages.same_scene import (
+    TINY_HEIGHT,
+    TINY_WIDTH,
+    Followed,
+    follow,
+    is_blank,
+    likeness_of,
+    medians,
+    tiny_gray,
+)
 
 CHANGED = 12
 """Least difference of a changed pixel, gray levels."""
