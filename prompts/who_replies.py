@@ -1,10 +1,10 @@
 """Replies to the request `who`: tolerant parsing of the form in `tags.py`, with strict checks of the content.
 
-Tolerated is what cannot be mistaken: case, spaces and newlines, code fences, reasoning blocks and prose around the
-answer, full-width brackets, commas and digits, `[Num]`/`[ID]` for `[Number]`/`[Index]`, the same answer given twice,
-names beside or instead of the numbers (`2 (Bunny)`, `2 = Bunny`, `Bunny, Frank`), counts in words, and JSON. A wrong
-count, a number that is not on the sheet and answers that contradict each other are faults. `Others` may be missing or
-unknown: the people were then not counted.
+The parser tolerates what cannot be mistaken. The form may differ in case, spaces, code fences, reasoning blocks, prose
+around the answer and full-width characters. `[Num]` and `[ID]` stand for `[Number]` and `[Index]`, and JSON has the
+same keys. The same answer may come twice. Names may stand with the numbers or instead of them (`2 (Bunny)`,
+`2 = Bunny`, `Bunny, Frank`), and counts may be words. A wrong count, a number that is not on the sheet and answers that
+contradict each other are faults. If `Others` is missing or unknown, the people were not counted.
 
 A fault is a `TagError`, whose message is written for the model, to be sent back for repair.
 """

@@ -1,11 +1,11 @@
 """Server captioner: both questions about every clip, sent to a vision-language model behind an endpoint.
 
-A reply that the tag grammar rejects is sent back with its fault, up to `repairs` times; after that the clip is
+A reply that the tag grammar rejects is sent back with its fault, up to `repairs` times. After that the clip is
 quarantined: its caption has the fault and the model's raw replies, but no tags. (If only the characters on screen were
 not found, the rest is kept; see `answers.py`.) Every reply is cached by clip id (`reply_cache.py`), and a usable one is
-never requested again. Unusable ones are, in a new attempt at all of them, if they are so many that the film would fail,
-or if the user asks for it (`renewed`). Replies are matched to clips by id and fingerprint, so they may arrive in any
-order. A request that the server could not answer is not cached: the next build repeats it, this one does not.
+never requested again. A new attempt requests all unusable ones, if they are so many that the film would fail, or if the
+user asks for it (`renewed`). Replies are matched to clips by id and fingerprint, so they may arrive in any order. A
+request that the server could not answer is not cached: the next build repeats it, this one does not.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class ServerCaptioner:
         return Repeats(found)
 
     def _old_captions(self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip) -> dict[str, Caption]:
-        """Return the captions to keep where the question would be asked again, by clip id.
+        """Return the captions to keep although their question would be retried, by clip id.
 
         A caption is kept if its stored replies are gone, and with `keep_old` also if its question changed.
         """

@@ -123,12 +123,12 @@ class WriteCaptions(Stage):
         `pending` has decided if the batch makes a new attempt. Here the film may have changed: by then other batches
         have replies, and a retried batch has its own.
 
-        Batches of one film may run in sequence or in parallel, as long as no clip is in two of them; each keeps up to
+        Batches of one film may run in sequence or in parallel, as long as no two hold the same clip. Each keeps up to
         `concurrency` requests in flight.
 
         Raises:
-            UserError: clips with a good caption would be asked about again, or the service as a whole cannot be used;
-                replies received before are cached.
+            UserError: the build would caption clips with a good caption again, or the server cannot be used at all.
+                Replies that came before are cached.
         """
         wanted, renews = _unmarked(batch)
         clips, levels = candidates(folder)
@@ -150,8 +150,8 @@ class WriteCaptions(Stage):
 
         Raises:
             RecordError: more than `failed_limit` of the clips have no usable caption.
-            UserError: clips with a good caption would be asked about again, or the service as a whole cannot be used;
-                replies received before are cached.
+            UserError: the build would caption clips with a good caption again, or the server cannot be used at all.
+                Replies that came before are cached.
         """
         refuse_repeats(self.repeats(folder), keep_old=self.settings.keep_old)
         clips, levels = candidates(folder)

@@ -29,14 +29,6 @@ def replies_kept(folder: FilmFolder) -> int:
     return sum(len(exchange.replies) for exchanges in kept for exchange in exchanges)
 
 
-def test_a_rejection_of_every_clip_stops_small_batches_too(tmp_path: Path) -> None:
-    folder = make_screened_film(tmp_path, 12)
-    with CaptionServer(lambda _: Answer(status=400, raw=b"not allowed")) as server, counted():
-        with pytest.raises(UserError, match=r"5 clips in a row failed.*not allowed"):
-            build(stage_for(server.address, Cast(), concurrency=1, batch=2), folder)
-        assert len(server.requests) <= 6
-
-
 def test_generations_that_fail_stop_after_a_few_clips_and_are_no_replies(tmp_path: Path) -> None:
     folder = make_screened_film(tmp_path, 12)
     words = "internal error happened, status code ResponseType.INTERNAL_ENGINE_ERROR"

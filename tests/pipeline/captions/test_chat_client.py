@@ -221,17 +221,11 @@ def test_a_server_that_is_just_starting_is_waited_for_and_named_at_once() -> Non
     def start() -> None:
         served.append(CaptionServer(lambda _: Answer("fine"), port=port).__enter__())
 
-    async def run() -> list[str]:
-        endpoint = Endpoint(ended.address, "test-model", attempts=3, first_pause_seconds=0.05)
-        async with ChatClient(endpoint) as client:
-            replies = await asyncio.gather(*(client.chat([user("q")]) for _ in range(4)))
-            return [reply.text for reply in replies]
-
     timer = threading.Timer(0.4, start)
     timer.start()
     try:
         with listening() as lines:
-            assert asyncio.run(run()) == ["fine"] * 4
+            assert ask(ended, count=4, first_pause_seconds=0.05) == ["fine"] * 4
     finally:
         timer.join()
         served[0].__exit__()
@@ -265,12 +259,7 @@ def test_a_server_that_asks_to_wait_is_named_with_the_time_before_the_pause(aske
 def test_a_short_pause_is_not_told() -> None:
     answers = iter([Answer(status=429, headers={"Retry-After": "1"})])
     with CaptionServer(lambda _: next(answers, Answer("fine"))) as server, listening() as lines:
-
-        async def run() -> str:
-            async with ChatClient(Endpoint(server.address, "test-model")) as client:
-                return (await client.chat([user("q")])).text
-
-        assert asyncio.run(run()) == "fine"
+        assert ask(server) == ["fine"]
     assert lines == []
 
 
@@ -292,23 +281,12 @@ def test_a_server_that_was_reached_is_worth_a_retry(tmp_path: Path, cast: Cast) 
     assert isinstance(caught.value, stage.resources.retry_on)
 
 
-def ask_one(endpoint: Endpoint) -> str:
-    """Ask one question with a client of its own."""
-
-    async def run() -> str:
-        async with ChatClient(endpoint) as client:
-            return (await client.chat([user("q")])).text
-
-    return asyncio.run(run())
-
-
 def test_a_server_that_answered_another_client_is_waited_for_and_worth_a_retry() -> None:
     with CaptionServer(lambda _: Answer("fine")) as server:
-        endpoint = Endpoint(server.address, "test-model", timeout_seconds=1, attempts=1, first_pause_seconds=0.05)
-        assert ask_one(endpoint) == "fine"
+        assert ask(server) == ["fine"]
     started = time.monotonic()
     with listening() as lines, pytest.raises(EndpointLostError, match="no connection"):
-        ask_one(endpoint)
+        ask(server, timeout_seconds=1, attempts=1, first_pause_seconds=0.05)
     assert time.monotonic() - started >= 1, "two probes alone would take a tenth of a second"
     assert len(lines) == 1
 

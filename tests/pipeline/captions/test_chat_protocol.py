@@ -16,28 +16,11 @@ from pipeline.captions.chat_client import ChatClient
 from pipeline.captions.chat_protocol import MOST_REPLY_BYTES, is_same_model
 from pipeline.captions.endpoint import Endpoint, Picture, RequestError, assistant, user
 from pipeline.core.errors import UserError
+from tests.pipeline.captions.test_chat_client import ask, in_turn
 from tests.support.media.painted_clips import paint_number
 from tests.support.servers.caption_server import Answer, CaptionServer, Request, _completion
 
 KEY = "sk-very-secret-key-0123456789"
-
-
-def ask(server: CaptionServer, count: int = 1, **changes: object) -> list[str]:
-    """Send `count` questions at once."""
-    endpoint = Endpoint(server.address, "test-model", timeout_seconds=5, attempts=3, first_pause_seconds=0.01)
-
-    async def run() -> list[str]:
-        async with ChatClient(replace(endpoint, **changes)) as client:
-            asked = [client.chat([user(f"question {number}")]) for number in range(count)]
-            return [reply.text for reply in await asyncio.gather(*asked)]
-
-    return asyncio.run(run())
-
-
-def in_turn(*answers: Answer) -> Callable[[Request], Answer]:
-    """Return these answers one after another, then repeat the last one."""
-    left = list(answers)
-    return lambda _: left.pop(0) if len(left) > 1 else left[0]
 
 
 def test_requests_follow_the_protocol() -> None:
@@ -213,14 +196,6 @@ def test_a_server_that_refuses_guiding_is_asked_plainly_from_then_on(words: str,
     with CaptionServer(refusing({"response_format": words}, status)) as server:
         assert ask_guided(server, 3) == ["yes"] * 3
         assert keys_of(server) == [{"max_tokens", "response_format"}, {"max_tokens"}, {"max_tokens"}, {"max_tokens"}]
-
-
-def test_guiding_that_is_demanded_and_refused_stops() -> None:
-    with (
-        CaptionServer(refusing({"response_format": "unknown response_format"})) as server,
-        pytest.raises(UserError, match="set `guided` to auto"),
-    ):
-        ask_guided(server, guided="on")
 
 
 def test_the_length_is_named_as_the_server_wants_it() -> None:

@@ -82,13 +82,6 @@ def test_a_cast_that_belongs_to_no_film_is_named(tmp_path: Path) -> None:
     assert cast.without_film(entries) == ["totoro"]
 
 
-def test_a_broken_folder_of_a_film_is_named(tmp_path: Path) -> None:
-    make_casts(tmp_path)
-    (tmp_path / "kiki (1989)" / "Mei").mkdir()
-    with pytest.raises(UserError, match="no picture of Mei"):
-        load_cast(tmp_path)
-
-
 def test_the_cast_of_one_film_changes_the_captions_of_that_film_only(tmp_path: Path) -> None:
     folder, cast = make_screened_film(tmp_path, 1), make_cast(tmp_path / "cast", "Ponyo")
     before = ingredients_of(stage_for("http://127.0.0.1:1/v1", cast), folder)

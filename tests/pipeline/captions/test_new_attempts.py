@@ -155,15 +155,14 @@ def test_a_trial_asks_again(server: CaptionServer, folder: FilmFolder, cast: Cas
     assert all(caption.fault is None for caption in captions(folder))
 
 
-@pytest.mark.parametrize("trials", [0, 2])
 def test_a_batch_that_runs_twice_in_a_build_makes_one_attempt(
-    server: CaptionServer, folder: FilmFolder, cast: Cast, trials: int
+    server: CaptionServer, folder: FilmFolder, cast: Cast
 ) -> None:
     """Trials before have made more attempts at some of the clips."""
     with pytest.raises(RecordError):
         build(server, folder, cast)
     stage = stage_for(server.address, cast, repairs=1)
-    for _ in range(trials):
+    for _ in range(2):
         try_captions([(folder, folder.read("screened", Verdict))], stage, 3, silent)
     [batch] = stage.pending(folder, current=False).batches
     stage.run_batch(folder, batch)
@@ -201,15 +200,3 @@ def test_a_build_asks_again_what_a_trial_asked_in_vain(server: CaptionServer, fo
     server.answer = good_answer
     assert build(server, folder, cast) == 2 * CLIPS
     assert all(caption.fault is None for caption in captions(folder))
-
-
-def test_a_trial_asks_again_what_a_killed_build_asked_in_vain(
-    server: CaptionServer, folder: FilmFolder, cast: Cast
-) -> None:
-    with pytest.raises(RecordError):
-        build(server, folder, cast)
-    stage = stage_for(server.address, cast, repairs=1)
-    stage.run_batch(folder, *stage.pending(folder, current=False).batches)
-    server.answer = good_answer
-    trial = try_captions([(folder, folder.read("screened", Verdict))], stage, 3, silent)
-    assert (trial.asked, trial.usable_share) == (3, 1)

@@ -110,21 +110,6 @@ def test_another_reading_of_replies_makes_the_captions_anew_and_asks_nothing(
         assert server.requests == []
 
 
-def test_batches_send_questions_and_the_stage_collects_replies(tmp_path: Path, cast: Cast) -> None:
-    folder = make_screened_film(tmp_path, 5)
-    with CaptionServer(lambda request: Answer("no") if request.number == 1 else good_answer(request)) as server:
-        stage = stage_for(server.address, cast, repairs=0)
-        waiting = stage.pending(folder, current=False).ids
-        assert list(waiting) == clip_ids(folder)
-        stage.run_batch(folder, waiting[:3])
-        assert sorted(server.asked("who")) == [0, 1, 2]
-        stage.run_batch(folder, waiting[1:])
-        assert sorted(server.asked("who")) == [0, 1, 2, 3, 4]
-    assert stage.pending(folder, current=False).ids == ()
-    captions = captions_of(stage, folder)
-    assert [caption.fault is None for caption in captions] == [True, False, True, True, True]
-
-
 def test_a_damaged_reply_file_is_named(tmp_path: Path, cast: Cast) -> None:
     folder = make_screened_film(tmp_path, 1)
     path = folder.path / "replies" / f"{clip_ids(folder)[0]}.json"

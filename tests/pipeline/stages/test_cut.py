@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import multiprocessing
 import os
-import random
 import re
 import signal
 from dataclasses import replace
@@ -69,20 +68,6 @@ def test_the_last_clip_of_a_scene_reaches_back_and_no_second_counts_twice(tmp_pa
     spans = film_spans(folder.film, result.scenes, result.damage, result.clips, verdicts, None)
     assert totals(spans)["kept", ""] == pytest.approx(2 * 2 + 0.75 + 2 + 0.75)
     assert sum(totals(spans).values()) == pytest.approx(8)
-
-
-@pytest.mark.parametrize("frames", [16, 17])
-def test_a_variable_rate_with_pauses(tmp_path: Path, frames: int) -> None:
-    chance, times = random.Random(frames), [Fraction(0)]
-    for _ in range(160):
-        times.append(times[-1] + Fraction(chance.choice([1500, 3000, 3750, 3750, 3750, 7500]), 90_000))
-    for number in range(50, len(times)):
-        times[number] += 1  # a held frame, no damage
-    film = make_film(tmp_path / "film.mp4", frames=160, times=times[:-1], scenes=(0, 90))
-    folder, result = cut(tmp_path, film, ClipSettings(frames=frames, width=360, height=240))
-    assert [barcodes(folder, clip) for clip in result.clips] == expected(times, (0, 90), frames)
-    assert len(result.clips) >= 2
-    assert not result.damage
 
 
 def test_only_the_picture_inside_the_borders_is_shown(tmp_path: Path) -> None:

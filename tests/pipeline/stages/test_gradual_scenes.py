@@ -172,13 +172,6 @@ def test_a_dissolve_beside_a_pan_leaves_no_mixed_frames(frames: int) -> None:
         assert 60 + frames - 2 <= cut.first_clean_after <= 60 + frames + 5
 
 
-def test_a_figure_that_appears_in_the_dark_is_found() -> None:
-    place, figure = (cv2.convertScaleAbs(picture, alpha=0.3) for picture in (A, *acted(A, 1, 1)))
-    (cut,) = cuts_in([place] * 70 + dissolve(place, figure, 20) + [figure] * 70)
-    assert cut.kind == "dissolve"
-    assert abs(cut.frame - 80) <= 3
-
-
 @pytest.mark.parametrize("light", [0.35, 0.4])
 def test_a_figure_like_its_place_is_found_at_night(light: float) -> None:
     figure = A.copy()

@@ -65,12 +65,6 @@ def test_light_and_dark_are_those_of_the_picture(tmp_path: Path) -> None:
     assert {len(digits) for digits in looks.hashes} == {64}
 
 
-def test_a_picture_of_one_colour_has_no_hash() -> None:
-    looks = measure_looks("clip", np.full((FRAMES, HEIGHT, WIDTH), 90, np.uint8), None)
-    assert looks.contrast == 0
-    assert set(looks.hashes) == {""}
-
-
 @pytest.mark.parametrize("crf", [17, 23])
 @pytest.mark.parametrize("grain", [0, 5])
 def test_a_held_drawing_is_still_despite_coding_noise(tmp_path: Path, grain: int, crf: int) -> None:
@@ -91,11 +85,6 @@ def test_moving_lips_anywhere_are_not_still(tmp_path: Path, across: int, down: i
         cv2.ellipse(picture, (360 + across, 210 + down), (3, opening), 0, 0, 360, (130, 160, 200), -1)
         pictures.append(picture)
     assert looks_of(coded(tmp_path / "clip.mp4", pictures, crf)).still_share == pytest.approx(12 / 15)
-
-
-def test_a_pan_is_never_still(tmp_path: Path) -> None:
-    pictures = [np.roll(painting(4), 4 * frame, axis=1) for frame in range(FRAMES)]
-    assert looks_of(coded(tmp_path / "clip.mp4", pictures)).still_share == 0
 
 
 @pytest.mark.parametrize("crf", [17, 23])

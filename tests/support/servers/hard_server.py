@@ -13,13 +13,12 @@ from __future__ import annotations
 import json
 import os
 import random
-import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -29,6 +28,7 @@ import numpy as np
 from examples.world.barcode import paint_barcode, read_barcode
 from examples.world.textures import Picture
 from tests.support.servers.caption_server import Answer, CaptionServer, Request
+from tests.support.servers.prefect_server import free_port, until
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,7 @@ def subject_of(number: int) -> str:
 @contextmanager
 def hard_server(root: Path, faults: Faults) -> Iterator[str]:
     """Keep the server running; every start is a line of `root/starts`."""
-    with socket.socket() as chosen:
-        chosen.bind(("127.0.0.1", 0))
-        port = chosen.getsockname()[1]
+    port = free_port()
     ended = threading.Event()
     processes: list[subprocess.Popen[bytes]] = []
 
@@ -81,7 +79,7 @@ def hard_server(root: Path, faults: Faults) -> Iterator[str]:
     keeper = threading.Thread(target=keep_running)
     keeper.start()
     try:
-        _wait_until_up(f"http://127.0.0.1:{port}/v1/models")
+        until("the server answers", lambda: _is_up(f"http://127.0.0.1:{port}/v1/models"))
         yield f"http://127.0.0.1:{port}/v1"
     finally:
         ended.set()
@@ -89,15 +87,10 @@ def hard_server(root: Path, faults: Faults) -> Iterator[str]:
         keeper.join()
 
 
-def _wait_until_up(address: str) -> None:
-    for _ in range(600):
-        try:
-            httpx.get(address, trust_env=False)
-        except httpx.TransportError:
-            time.sleep(0.05)
-        else:
-            return
-    raise AssertionError("the server does not start")
+def _is_up(address: str) -> bool:
+    with suppress(httpx.TransportError):
+        return httpx.get(address, trust_env=False).is_success
+    return False
 
 
 class _Trouble:

@@ -135,12 +135,18 @@ def served(
     """Serve the page of the games in a folder on a free port."""
     engine = engine or GradientEngine()
     games = Games(folder / "games", engine, settings(checkpoint), check)
-    with listening(port, "the game") as listener, closing(games):
-        server = PageServer(make_app(games, config), games.stop)
+    with closing(games), serving(PageServer(make_app(games, config), games.stop), port) as address:
+        yield Served(address, games, engine)
+
+
+@contextmanager
+def serving(server: PageServer, port: int) -> Iterator[str]:
+    """Run the server of a page in a thread, and yield its address."""
+    with listening(port, "the page") as listener:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:
-            yield Served(address_of(listener).rstrip("/"), games, engine)
+            yield address_of(listener).rstrip("/")
         finally:
             server.should_exit = True
             thread.join(10)

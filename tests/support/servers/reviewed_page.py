@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,12 +14,13 @@ from typing import TYPE_CHECKING
 import httpx
 
 from benchmarks.review_dataset import write_dataset
-from flows.web.page_server import PageServer, address_of, listening
+from flows.web.page_server import PageServer
 from flows.web.review_app import make_app
 from flows.web.review_clips import ReviewedClips, ReviewTask
 from pipeline.core.store import Dataset
 from pipeline.reviews.clips import reviewable
 from pipeline.reviews.decisions import Decision, Value, append_decisions, read_decisions
+from tests.support.servers.played_page import serving
 from tests.support.shared_folders import shared_folder
 
 if TYPE_CHECKING:
@@ -71,16 +71,8 @@ def reviewing(
     """Serve the page on a free port; decisions go to `review.jsonl` in the folder."""
     dataset = dataset or small_dataset()
     task = ReviewTask(folder / "review.jsonl", reviewer, clip_ids, blind)
-    with listening(port, "the review") as listener:
-        server = PageServer(make_app(ReviewedClips(dataset, task)), lambda: None)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        try:
-            yield Reviewed(address_of(listener).rstrip("/"), dataset, task)
-        finally:
-            server.should_exit = True
-            thread.join(10)
-            assert not thread.is_alive(), "the server did not stop"
+    with serving(PageServer(make_app(ReviewedClips(dataset, task)), lambda: None), port) as address:
+        yield Reviewed(address, dataset, task)
 
 
 def decide(page: Reviewed, place: int, reviewer: str, field: str, value: Value) -> None:
