@@ -46,11 +46,12 @@ def write_joined(path: Path, size: PictureSize, sample_aspect: Fraction | None =
     return path
 
 
-def without_packets(path: Path, *, sound: bool = True) -> Path:
+def without_packets(path: Path, *, video: bool = True, sound: bool = True) -> Path:
     """Write a film with a track of video in its header and not one packet of it, and one frame of sound."""
     source = make_film(path.with_name("source.mp4"), frames=2)
     with av.open(str(source)) as given, av.open(str(path), "w", options={"movflags": "empty_moov"}) as made:
-        made.add_stream_from_template(given.streams.video[0])
+        if video:
+            made.add_stream_from_template(given.streams.video[0])
         if sound:
             track = made.add_stream("aac", rate=48_000, layout="mono")
             silence = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), format="fltp", layout="mono")
