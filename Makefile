@@ -11,7 +11,7 @@ WORKERS = $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
 # bytecode at installation: else every start under PYTHONDONTWRITEBYTECODE, set in many images, compiles torch anew
 INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --constraint constraints.txt --editable
 
-.PHONY: help play demo demo-eval miniature install install-flow install-train install-evaluate install-cloud install-ray install-dev lmdeploy-env test test-slow test-all test-nightly bench bench-model bench-learning bench-motion bench-scenes bench-captions bench-review bench-clips bench-training bench-metrics bench-eval soak constraints constraints-lmdeploy clean
+.PHONY: help play demo demo-eval miniature install install-flow install-train install-evaluate install-cloud install-ray install-dev lmdeploy-env test test-slow test-all test-nightly bench bench-model bench-learning bench-motion bench-scenes bench-real bench-captions bench-review bench-clips bench-training bench-metrics bench-eval soak constraints constraints-lmdeploy clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-22s %s\n", $$1, $$2}'
@@ -98,6 +98,9 @@ bench-motion: install-dev  ## motion scope and level on composed clips of known 
 bench-scenes: install-dev  ## found scene changes, and clips with two scenes, on composed films with truth (an hour and a half)
 	$(BIN)/python -m benchmarks.scenes $(if $(TRANSNETV2),--transnetv2 $(TRANSNETV2))
 
+bench-real: install-dev  ## scene changes and mixed clips on real pictures: REAL=DIR with their changes; QUICK=1
+	$(BIN)/python -m benchmarks.real $(REAL) $(if $(QUICK),--quick)
+
 bench-captions: install-dev  ## use of a model server's slots, CPU and memory of the caption client
 	$(BIN)/python -m benchmarks.captions
 
@@ -130,5 +133,5 @@ constraints-lmdeploy: install-dev  ## resolve the pins of lmdeploy's environment
 		--no-header --no-emit-index-url --upgrade --output-file constraints-lmdeploy.txt
 
 clean:  ## remove the environment and the outputs of the commands above
-	rm -rf .venv .venv-lmdeploy demo demo-eval miniature bench-learning bench-scenes
+	rm -rf .venv .venv-lmdeploy demo demo-eval miniature bench-learning bench-scenes bench-real
 	git worktree prune

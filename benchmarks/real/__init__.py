@@ -1,0 +1,1 @@
+"""Benchmark of scene boundaries on pictures that nobody here composed."""

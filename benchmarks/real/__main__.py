@@ -1,0 +1,132 @@
+"""Scene boundaries and clips on films from outside, in settings that people use.
+
+    make bench-real REAL=DIR
+    make bench-real REAL=DIR QUICK=1
+
+DIR holds films with `truth.tsv` and `INDEX.tsv` (`benchmarks/real/truth.py`). Beside them: transitions that FFmpeg
+makes between real scenes (`benchmarks/real/made.py`), and Big Buck Bunny untouched. Half of the titles, the trailer and
+half of the art are held out: thresholds are tuned on the others.
+
+A boundary is right within a change or two frames beside it. A clip is mixed if two scenes each fill a tenth of it; a
+frame of a gradual change belongs to the scene with the larger weight. Ranges are 95% Wilson intervals.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from benchmarks.real.made import CUTS, made_films
+from benchmarks.real.score import Score, build, score
+from benchmarks.real.settings import SETTINGS, Setting, stored
+from benchmarks.real.sheets import write_sheets
+from benchmarks.real.truth import Change, Film, read_titles
+from examples.bunny.film import fetch_bunny
+from pipeline.reviews.intervals import wilson
+
+LENGTHS = (0.5, 1.5, 2.5)
+"""Upper ends of the groups of lengths, seconds."""
+
+
+def bunny() -> Film:
+    """Return Big Buck Bunny with the cuts that two detectors agree on."""
+    cuts = json.loads(CUTS.read_text())
+    changes = tuple(
+        Change("cut", frame / cuts["fps"], frame / cuts["fps"]) for frame in cuts["consensus_adaptive_transnet"]
+    )
+    return Film(fetch_bunny(), changes, is_held_out=False)
+
+
+def measure(setting: Setting, groups: dict[str, list[Film]], folder: Path) -> dict[str, Score]:
+    """Build all films in one setting and score them by group."""
+    films = {film.path: stored(film.path, setting, folder) for group in groups.values() for film in group}
+    out = folder / "built" / setting.name.replace(" ", "-")
+    dataset = build(list(films.values()), out, setting.config)
+    scores = {name: score(dataset, group) for name, group in groups.items()}
+    write_sheets({name: (found.mixed, found.lost) for name, found in scores.items()}, out)
+    return scores
+
+
+def share(part: int, whole: int) -> str:
+    """Return a count of another one with its share and interval."""
+    if not whole:
+        return "-"
+    low, high = wilson(part / whole, whole)
+    return f"{part}/{whole} {part / whole:.3f} ({low:.3f} to {high:.3f})"
+
+
+def clips_table(results: dict[str, dict[str, Score]]) -> Table:
+    """Table of the clips: a row for each setting and group of films."""
+    table = Table("setting", "films", "mixed of kept", "kept s", "changes that leave a mixed clip", "clean clips lost")
+    for setting, scores in results.items():
+        for group, found in scores.items():
+            mixed, leaking = share(len(found.mixed), found.kept), share(len(found.leaking), len(found.gradual))
+            table.add_row(
+                setting, group, mixed, f"{found.kept_seconds:.0f}", leaking, share(len(found.lost), found.clean)
+            )
+    return table
+
+
+def boundaries_table(results: dict[str, dict[str, Score]]) -> Table:
+    """Table of the boundaries: recall and precision of cuts and gradual changes."""
+    table = Table("setting", "films", "cuts found", "gradual found", "cuts right", "gradual right")
+    for setting, scores in results.items():
+        for group, found in scores.items():
+            cuts, gradual = found.changes["cut"], found.changes.total() - found.changes["cut"]
+            recall = share(found.found["cut"], cuts), share(found.found.total() - found.found["cut"], gradual)
+            right = [share(found.right[kind], found.boundaries[kind]) for kind in ("cut", "gradual")]
+            table.add_row(setting, group, *recall, *right)
+    return table
+
+
+def kinds_table(scores: dict[str, Score]) -> Table:
+    """Table of the made transitions that leave a mixed kept clip, by kind and length."""
+    table = Table("films", "kind", *(f"to {length:g} s" for length in LENGTHS), title="changes that leave a mixed clip")
+    for group, found in scores.items():
+        for kind in sorted({change.kind for change in found.leaking}):
+            of_kind = [change for change in found.gradual if change.kind == kind]
+            table.add_row(group, kind, *_by_length(of_kind, found.leaking))
+    return table
+
+
+def _by_length(changes: Sequence[Change], leaking: Sequence[Change]) -> list[str]:
+    cells, shorter = [], 0.0
+    for length in LENGTHS:
+        group = [one for one in changes if shorter < one.end_seconds - one.start_seconds <= length + 1e-6]
+        cells.append(f"{sum(one in leaking for one in group)}/{len(group)}")
+        shorter = length + 1e-6
+    return cells
+
+
+def main() -> None:
+    """Compose, build, measure, and print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("real", type=Path, help="folder of films with the table of their changes")
+    parser.add_argument("--folder", type=Path, default=Path("bench-real"), help="films and datasets, kept between runs")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the made transitions, without Big Buck Bunny")
+    parser.add_argument("--only", metavar="SETTING", action="append", help="one of the settings; may be repeated")
+    given = parser.parse_args()
+    given.folder.mkdir(exist_ok=True)
+    titles, made = read_titles(given.real), made_films(given.folder, quick=given.quick)
+    groups = {
+        f"{name}, {half}": [film for film in films if film.is_held_out == (half == "held out")]
+        for name, films in (("titles", titles), ("made", made))
+        for half in ("tuning", "held out")
+    }
+    if not given.quick:
+        groups["untouched"] = [bunny()]
+    chosen = [setting for setting in SETTINGS if not given.only or setting.name in given.only]
+    results = {one.name: measure(one, groups, given.folder) for one in track(chosen, console=Console(stderr=True))}
+    console = Console(width=int(os.environ.get("COLUMNS", "200")))
+    console.print(boundaries_table(results), clips_table(results), kinds_table(results[chosen[0].name]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""Scores of one setting: found changes, clips that show two scenes, and what was lost of untouched film."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.real.truth import BLANK, Change, Film, is_mixed
+from pipeline.core.records import Clip, Scene, Verdict
+from pipeline.core.store import Dataset
+
+BESIDE_SECONDS = 0.1
+"""Time by which a found boundary may lie beside a change: two frames of most films."""
+
+
+@dataclass
+class Score:
+    """Counts of a group of films; each counter has a total and what was found of it.
+
+    Attributes:
+        found: changes found, by kind: `cut`, or a gradual one.
+        changes: all changes, by kind.
+        right: found boundaries that are a change, `cut` or `gradual`.
+        boundaries: all that were found.
+        mixed: kept clips that show two scenes.
+        lost: clips of one scene that are dropped as `two scenes`.
+        leaking: gradual changes that a mixed kept clip spans.
+        gradual: all gradual changes.
+        kept: number of kept clips.
+        clean: number of clips of one scene.
+    """
+
+    found: Counter[str] = field(default_factory=Counter)
+    changes: Counter[str] = field(default_factory=Counter)
+    right: Counter[str] = field(default_factory=Counter)
+    boundaries: Counter[str] = field(default_factory=Counter)
+    mixed: list[Path] = field(default_factory=list)
+    lost: list[Path] = field(default_factory=list)
+    leaking: list[Change] = field(default_factory=list)
+    gradual: list[Change] = field(default_factory=list)
+    kept: int = 0
+    kept_seconds: float = 0.0
+    clean: int = 0
+
+
+def build(films: Sequence[Path], out: Path, config: str) -> Dataset:
+    """Build a dataset of the films, or return the one that an earlier run has built."""
+    out.mkdir(parents=True, exist_ok=True)
+    settings = out / "build.toml"
+    settings.write_text(config)
+    command = [sys.executable, "-m", "flows.cli", "build", *map(str, films), "--config", str(settings)]
+    subprocess.run([*command, "--out", str(out / "data")], check=True, stdout=subprocess.DEVNULL)
+    return Dataset(out / "data")
+
+
+def score(dataset: Dataset, films: Iterable[Film]) -> Score:
+    """Compare the scenes and clips of the films with their truth; a film is known by the stem of its name."""
+    folders = {Path(folder.film.name).stem: folder for folder in dataset.folders()}
+    result = Score()
+    for film in films:
+        folder = folders[film.path.stem]
+        _add_boundaries(result, film.changes, folder.read("scenes", Scene))
+        verdicts = {row.clip_id: row for row in folder.read("verdicts", Verdict)}
+        result.gradual += [change for change in film.changes if not change.is_cut and change.kind != BLANK]
+        spanned: set[Change] = set()
+        for clip in folder.read("clips", Clip):
+            spanned |= _add_clip(result, film.changes, clip, verdicts[clip.clip_id], folder.clip_path(clip.clip_id))
+        result.leaking += [change for change in film.changes if change in spanned]
+    return result
+
+
+def _add_boundaries(result: Score, changes: Sequence[Change], scenes: Sequence[Scene]) -> None:
+    """Match found boundaries with changes; each counts for the nearest change within reach, and only once."""
+    left = [scene for scene in scenes if scene.opened_by not in ("start", "damage")]
+    for scene in left:
+        result.boundaries["cut" if scene.opened_by == "cut" else "gradual"] += 1
+    for change in changes:
+        result.changes[change.kind] += 1
+        start, end = change.start_seconds - BESIDE_SECONDS, change.end_seconds + BESIDE_SECONDS
+        near = [scene for scene in left if start <= scene.start_seconds <= end]
+        if near:
+            nearest = min(near, key=lambda scene: abs(scene.start_seconds - change.seconds))
+            left.remove(nearest)
+            result.found[change.kind] += 1
+            result.right["cut" if nearest.opened_by == "cut" else "gradual"] += 1
+
+
+def _add_clip(result: Score, changes: Sequence[Change], clip: Clip, verdict: Verdict, path: Path) -> set[Change]:
+    """Count a clip; return the gradual changes that it spans, if it is kept and mixed."""
+    mixed = is_mixed(changes, clip.start_seconds, clip.end_seconds)
+    result.kept += verdict.keep
+    result.kept_seconds += verdict.keep * (clip.end_seconds - clip.start_seconds)
+    result.clean += not mixed
+    if not mixed and "two scenes" in verdict.reasons:
+        result.lost.append(path)
+    if not (mixed and verdict.keep):
+        return set()
+    result.mixed.append(path)
+    inside = {change for change in changes if clip.start_seconds < change.seconds < clip.end_seconds}
+    return {change for change in inside if not change.is_cut}
