@@ -6,8 +6,10 @@
         PageServer(app, stop).run(sockets=[listener])
 
 The page is a folder of static files inside the package, with those of `shared/`; it loads nothing from elsewhere.
-`guard.py` rejects requests of other pages and other machines, and adds the content policy to every reply. A page for
-other people (`lan_address`) has its files and its API under a secret part of the path.
+
+A browser on this machine sends the server the requests of any web page. A foreign page can resolve its own host name to
+127.0.0.1 (DNS rebinding), so the Host header must name this machine; and it can send cross-origin requests, so every
+request that changes anything must come from our own origin. `Guard` rejects the others.
 
 A connection must send its request within `REQUEST_SECONDS`, and only `most_connections` are kept open: uvicorn bounds
 neither. Replies take as long as they need, such as streams and downloads.
@@ -19,24 +21,24 @@ import asyncio
 import resource
 import signal
 import socket
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from ipaddress import ip_address
 from typing import Any
 
 import h11
 import uvicorn  # noqa: TID251 - the only server
-from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException as RoutingError
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol  # noqa: TID251
 
 from flows.console.terminal import say
-from flows.web.guard import LOOPBACK, Guard
 from pipeline.core.errors import UserError
 
 HOST = "127.0.0.1"
@@ -51,36 +53,35 @@ CLOSE_SECONDS = 5
 """Longest wait for open connections when the server stops."""
 REQUEST_SECONDS = 10.0
 """Longest time from the opening of a connection, or its last reply, to the end of the next request."""
-ELSEWHERE = ("192.0.2.1", 9)
-"""An address that is nobody's, reserved for documentation (RFC 5737)."""
+MAX_BODY_BYTES = 64 * 1024
+SAFE_METHODS = {"GET", "HEAD"}
+OWN_NAMES = {"127.0.0.1", "localhost", "[::1]"}
+
+POLICY = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "media-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+"""Headers of every reply: the page may load and talk to its own server only, and no other page may show or read it."""
 
 
-def page_app(
-    page: Traversable,
-    hosts: Collection[str] = LOOPBACK,
-    prefix: str = "",
-    admitted: Callable[..., object] | None = None,
-) -> FastAPI:
-    """Return an application that serves the files of a page; its API is added as routes under `/api/`.
+def page_app(page: Traversable) -> FastAPI:
+    """Return an application that serves the files of a page's folder; its API is added as routes under `/api/`.
 
     Every error is JSON with a `message`, a sentence to show.
-
-    Args:
-        page: folder of the page.
-        hosts: names and addresses by which the server may be asked.
-        prefix: path of the page, such as `/{link}`.
-        admitted: dependency of every route, which raises an HTTPException for a stranger.
     """
-    dependencies = [Depends(admitted)] if admitted else []
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, dependencies=dependencies)
-    app.add_middleware(Guard, hosts=hosts)
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    app.add_middleware(Guard)
     app.add_exception_handler(RoutingError, _not_routed)
     app.add_exception_handler(RequestValidationError, _not_valid)
     given = [file for folder in (files("flows.web") / "shared", page) for file in folder.iterdir()]
     contents = {file.name: file.read_bytes() for file in given if _ending(file.name) in MEDIA_TYPES}
 
-    @app.api_route(f"{prefix}/", methods=["GET", "HEAD"])
-    @app.api_route(f"{prefix}/{{name}}", methods=["GET", "HEAD"])
+    @app.api_route("/", methods=["GET", "HEAD"])
+    @app.api_route("/{name}", methods=["GET", "HEAD"])
     def read_page(name: str = "index.html") -> Response:
         if name not in contents:
             raise HTTPException(404, NOT_ROUTED[404])
@@ -94,13 +95,12 @@ def error_reply(status: int, message: str, headers: Mapping[str, str] | None = N
     return JSONResponse({"message": message}, status, headers)
 
 
-def listening(port: int, name: str, host: str = HOST) -> socket.socket:
-    """Return a socket that listens on one address; opened before the slow loading of networks.
+def listening(port: int, name: str) -> socket.socket:
+    """Return a socket that listens on the loopback address; opened before the slow loading of networks.
 
     Args:
         port: 0 is any free port.
         name: name of the page, for the error message.
-        host: the loopback address, so that only this machine can connect, or `lan_address()`.
 
     Raises:
         UserError: the port is in use or not permitted.
@@ -108,7 +108,7 @@ def listening(port: int, name: str, host: str = HOST) -> socket.socket:
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((host, port))
+        listener.bind((HOST, port))
         listener.listen()
     except OSError as error:
         listener.close()
@@ -122,23 +122,6 @@ def address_of(listener: socket.socket) -> str:
     """Return the address of the page, for the browser."""
     host, port = listener.getsockname()
     return f"http://{host}:{port}/"
-
-
-def lan_address() -> str:
-    """Return the address of this machine in its local network.
-
-    Raises:
-        UserError: it is in no network, or its address is public.
-    """
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(ELSEWHERE)  # sends nothing: the system chooses the address that a packet would leave from
-        except OSError as error:
-            raise UserError(f"this machine is in no network ({error.strerror}): leave --lan out") from error
-        address = str(probe.getsockname()[0])
-    if ip_address(address).is_loopback or not ip_address(address).is_private:
-        raise UserError(f"{address}, the address of this machine, is not one of a local network: leave --lan out")
-    return address
 
 
 @contextmanager
@@ -159,6 +142,32 @@ def most_connections() -> int:
     """
     files_allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return 256 if files_allowed == resource.RLIM_INFINITY else min(256, files_allowed // 4)
+
+
+class Guard:
+    """ASGI middleware that rejects foreign requests and adds the policy headers to every reply."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or answer it with the fault."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def send_with_policy(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.update(POLICY)
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        fault = _foreign(scope["method"], Headers(scope=scope))
+        if fault is None:
+            await self.app(scope, receive, send_with_policy)
+        else:
+            await error_reply(*fault)(scope, receive, send_with_policy)
 
 
 class Connection(H11Protocol):
@@ -248,6 +257,24 @@ class PageServer(uvicorn.Server):
         """Stop the work of the page, then close its connections."""
         self.stop()
         await super().shutdown(sockets)
+
+
+def _foreign(method: str, headers: Headers) -> tuple[int, str] | None:
+    """Return status and message if a request is rejected, else None."""
+    host = headers.get("host", "")
+    if host.rpartition(":")[0] not in OWN_NAMES and host not in OWN_NAMES:
+        return 421, "This page is for this machine only: open it as http://127.0.0.1 with its port."
+    if method in SAFE_METHODS:
+        return None
+    origin, site = headers.get("origin"), headers.get("sec-fetch-site", "same-origin")
+    if origin not in (None, f"http://{host}") or site not in ("same-origin", "none"):
+        return 403, "Another page may not do this."
+    if "transfer-encoding" in headers:
+        return 411, "The request must state its length."
+    length = headers.get("content-length", "0")
+    if not length.isdecimal() or int(length) > MAX_BODY_BYTES:
+        return 413, "The request is too large."
+    return None
 
 
 def _not_routed(_: Request, error: Exception) -> JSONResponse:
