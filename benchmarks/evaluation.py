@@ -27,6 +27,7 @@ from transformers import CLIPConfig, CLIPModel
 from examples.world.shapes import DEEDS, FIGURES, PLACES, SPEEDS, ShapeClip, paint
 from pipeline.core.config import MotionSettings
 from pipeline.video.clip_files import write_clip
+from training.evaluation.metrics.appearance import Appearance
 from training.evaluation.metrics.dreamsim_network import load_dreamsim
 from training.evaluation.metrics.features import (
     CLIPS_AT_ONCE,
@@ -37,7 +38,6 @@ from training.evaluation.metrics.features import (
     HashedFrames,
     decode_clip,
 )
-from training.evaluation.metrics.looks import Looks
 from training.evaluation.metrics.networks import Clip, TextNetwork, load_clip
 
 WIDTH, HEIGHT = 720, 480
@@ -108,7 +108,7 @@ def main() -> None:
     parser.add_argument("--dreamsim", type=Path, help="folder of its weights")
     given = parser.parse_args()
     network = load_clip(given.clip, given.device) if given.clip else random_clip(given.device)
-    extractors: list[Extractor] = [ClipMotions(MotionSettings()), EmbeddedFrames(Looks()), HashedFrames()]
+    extractors: list[Extractor] = [ClipMotions(MotionSettings()), EmbeddedFrames(Appearance()), HashedFrames()]
     extractors.append(EmbeddedFrames(network))
     if given.dreamsim:
         extractors.append(EmbeddedFrames(load_dreamsim(given.dreamsim, given.device)))

@@ -7,7 +7,7 @@ under the least of those. A perfect agent has 1 on metrics that are shares. Defe
 turn have slopes that the painter knows.
 
 CLIP and DreamSim are the painted network (`examples/evaluation/painted_network.py`), since it needs no weights; the
-looks, the hashes and the optical flow are those of every evaluation.
+appearance, the hashes and the optical flow are those of every evaluation.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Painted network: a stand-in for CLIP and DreamSim that knows the figures and places of the shapes, and nothing else.
 
-    knowledge (f, p) = W looks(picture)      f: a value per figure, p: a value per place
+    knowledge (f, p) = W appearance(picture)      f: a value per figure, p: a value per place
     embedding        = (f / |f|, p / |p|) / sqrt 2
 
 W is fitted by least squares with a ridge to painted pictures, of which the content is known. The embedding of a text
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from examples.world.shapes import DEEDS, FIGURES, PLACES, ShapeClip, paint
-from training.evaluation.metrics.looks import Looks
+from training.evaluation.metrics.appearance import Appearance
 from training.evaluation.metrics.networks import Embeddings, Picture
 
 _NAMES = (*FIGURES, *PLACES)
@@ -31,7 +31,7 @@ class PaintedNetwork:
 
     def embed(self, pictures: Sequence[Picture]) -> Embeddings:
         """Embed pictures of any sizes."""
-        return _embedding(Looks().embed(pictures).astype(np.float64) @ _fitted())
+        return _embedding(Appearance().embed(pictures).astype(np.float64) @ _fitted())
 
     def embed_texts(self, texts: Sequence[str]) -> Embeddings:
         """Embed instructions, or parts of them."""
@@ -54,8 +54,8 @@ def _fitted() -> NDArray[np.float64]:
             for deed in DEEDS:
                 for level in (3, 5):
                     pictures = list(paint(ShapeClip(figure, deed, place, level))[::3, :, :, ::-1])
-                    rows.append(Looks().embed(pictures).astype(np.float64))
+                    rows.append(Appearance().embed(pictures).astype(np.float64))
                     known += [[float(name in (figure, place)) for name in _NAMES]] * len(pictures)
-    looks_ND = np.concatenate(rows)
-    ridge_DD = _RIDGE * np.eye(looks_ND.shape[1])
-    return np.asarray(np.linalg.solve(looks_ND.T @ looks_ND + ridge_DD, looks_ND.T @ np.array(known)))
+    appearance_ND = np.concatenate(rows)
+    ridge_DD = _RIDGE * np.eye(appearance_ND.shape[1])
+    return np.asarray(np.linalg.solve(appearance_ND.T @ appearance_ND + ridge_DD, appearance_ND.T @ np.array(known)))

@@ -63,8 +63,8 @@ BEYOND = (
         meaning="mean DreamSim similarity of each frame to the nearest frame of the real clip",
     ),
     Metric(
-        name="looks_truth",
-        title="looks to truth",
+        name="appearance_truth",
+        title="appearance to truth",
         meaning="mean similarity of colours and edges of each frame to the nearest frame of the real clip",
     ),
     Metric(

@@ -29,7 +29,7 @@ from pipeline.core.errors import UserError
 from pipeline.core.records import RecordError
 from pipeline.stages.motion import flow_model_of, measure_frames, open_optical_flow
 from pipeline.video.clip_files import read_clip_in_part
-from training.evaluation.metrics.looks import hashes_of
+from training.evaluation.metrics.appearance import hashes_of
 from training.evaluation.metrics.networks import Picture, PictureNetwork
 
 FRAMES = 8

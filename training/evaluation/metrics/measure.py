@@ -13,6 +13,7 @@ from PIL.Image import Image
 from pipeline.core.config import MotionSettings
 from pipeline.stages.motion_levels import PUBLISHED_EDGES
 from training.evaluation.measures import Measure
+from training.evaluation.metrics.appearance import Appearance, hashes_of
 from training.evaluation.metrics.features import (
     ClipMotions,
     EmbeddedFrames,
@@ -21,8 +22,7 @@ from training.evaluation.metrics.features import (
     HashedFrames,
     content_hash,
 )
-from training.evaluation.metrics.game_metrics import mean_looks, place_values, style_values
-from training.evaluation.metrics.looks import Looks, hashes_of
+from training.evaluation.metrics.game_metrics import mean_rows, place_values, style_values
 from training.evaluation.metrics.networks import Embeddings, Picture, PictureNetwork, TextNetwork
 from training.evaluation.metrics.turn_metrics import (
     Values,
@@ -51,8 +51,8 @@ class MetricNetworks:
 
     @property
     def comparing(self) -> PictureNetwork:
-        """Network of identity, cast and places: DreamSim, else CLIP, else the looks, which need no weights."""
-        return self.dreamsim or self.clip or Looks()
+        """Network of identity, cast and places: DreamSim, else CLIP, else the appearance, which needs no weights."""
+        return self.dreamsim or self.clip or Appearance()
 
     @property
     def identities(self) -> dict[str, str]:
@@ -92,7 +92,7 @@ class Measurer:
         self._truths = truths or {}
         self._edges = networks.motion.edges or PUBLISHED_EDGES
         self._motions = ClipMotions(networks.motion, networks.motion_size)
-        self._hashes, self._looks = HashedFrames(), EmbeddedFrames(Looks())
+        self._hashes, self._appearance = HashedFrames(), EmbeddedFrames(Appearance())
         self._compared = EmbeddedFrames(networks.comparing)
         self._pictures: dict[str, tuple[EmbeddedFrames, dict[str, Embeddings]]] = {
             metric: (EmbeddedFrames(network), _embedded(network, pictures))
@@ -102,7 +102,7 @@ class Measurer:
         self._cast = _embedded(networks.comparing, pictures)
         self._cast_hashes = {name: hashes_of(each) for name, each in pictures.items()}
         self._texts: dict[str, Embeddings] = {}
-        extractors: list[Extractor] = [self._motions, self._hashes, self._looks, self._compared]
+        extractors: list[Extractor] = [self._motions, self._hashes, self._appearance, self._compared]
         extractors += [extractor for extractor, _ in self._pictures.values()]
         self._features = Features(features, list({each.identity: each for each in extractors}.values()))
 
@@ -113,8 +113,8 @@ class Measurer:
         self._features.fill([turn.clip for turn in turns] + [truth for truth in truths if truth])
         hashes = [content_hash(turn.clip) for turn in turns]
         values = [self._turn(*each) for each in zip(turns, hashes, truths, strict=True)]
-        styles = style_values(panels, mean_looks([self._frames(self._looks, sha256) for sha256 in hashes]))
-        compared = mean_looks([self._frames(self._compared, sha256) for sha256 in hashes])
+        styles = style_values(panels, mean_rows([self._frames(self._appearance, sha256) for sha256 in hashes]))
+        compared = mean_rows([self._frames(self._compared, sha256) for sha256 in hashes])
         places = place_values(panels, compared)
         for turn, *found in zip(turns, values, styles, places, strict=True):
             for metric, value in (pair for each in found for pair in each.items()):
@@ -137,7 +137,8 @@ class Measurer:
 
     def _truth(self, sha256: str, truth: str) -> Values:
         """Return the similarity of a clip to the real one, by network."""
-        extractors = {"looks": self._looks, **{metric: extractor for metric, (extractor, _) in self._pictures.items()}}
+        extractors = {"appearance": self._appearance}
+        extractors |= {metric: extractor for metric, (extractor, _) in self._pictures.items()}
         return {
             f"{metric}_truth": nearness(self._frames(extractor, sha256), self._frames(extractor, truth))
             for metric, extractor in extractors.items()

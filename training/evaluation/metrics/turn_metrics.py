@@ -11,7 +11,7 @@ import numpy as np
 
 from pipeline.stages.motion_levels import level_of
 from training.evaluation.benchmark import Panel
-from training.evaluation.metrics.looks import COPY_BITS, different_bits
+from training.evaluation.metrics.appearance import COPY_BITS, different_bits
 from training.evaluation.metrics.networks import Embeddings, Picture
 from training.evaluation.played import PlayedTurn
 

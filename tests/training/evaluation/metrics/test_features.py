@@ -15,6 +15,7 @@ from examples.world.shapes import ShapeClip, paint
 from pipeline.core.config import MotionSettings
 from pipeline.core.errors import UserError
 from pipeline.video.clip_files import write_clip
+from training.evaluation.metrics.appearance import Appearance
 from training.evaluation.metrics.features import (
     ClipMotions,
     ClipPictures,
@@ -25,7 +26,6 @@ from training.evaluation.metrics.features import (
     content_hash,
     evenly,
 )
-from training.evaluation.metrics.looks import Looks
 
 
 class InterruptionError(Exception):
@@ -60,7 +60,7 @@ def clips(folder: Path) -> list[Path]:
 def test_a_clip_is_decoded_once_for_all_extractors_and_a_copy_of_it_not_at_all(tmp_path: Path) -> None:
     paths = clips(tmp_path)
     motions = ClipMotions(MotionSettings(scale=1.0))
-    features = Features(tmp_path / "features", [EmbeddedFrames(Looks()), motions])
+    features = Features(tmp_path / "features", [EmbeddedFrames(Appearance()), motions])
     assert features.fill(paths) == 5
     shutil.copy(paths[0], tmp_path / "copy.mp4")
     assert features.fill([*paths, tmp_path / "copy.mp4"]) == 0
@@ -93,13 +93,15 @@ def test_an_interrupted_run_goes_on_with_the_same_features(tmp_path: Path) -> No
     paths = [shutil.copy(path, tmp_path / f"more-{number}.mp4") for number, path in enumerate(paths)]
     for number, path in enumerate(paths):
         path.write_bytes(path.read_bytes() + bytes([number]))  # contents that differ
-    whole, looks = Features(tmp_path / "whole", [EmbeddedFrames(Looks())]), EmbeddedFrames(Looks())
+    whole, appearance = Features(tmp_path / "whole", [EmbeddedFrames(Appearance())]), EmbeddedFrames(Appearance())
     whole.fill(paths)
     with pytest.raises(InterruptionError):
-        Features(tmp_path / "broken", [looks, StopsAfter(8)]).fill(paths)
-    assert Features(tmp_path / "broken", [looks, StopsAfter(99)]).fill(paths) == 2
+        Features(tmp_path / "broken", [appearance, StopsAfter(8)]).fill(paths)
+    assert Features(tmp_path / "broken", [appearance, StopsAfter(99)]).fill(paths) == 2
     for path in paths:
-        found = [each.of(looks, content_hash(path))["frames"] for each in (whole, Features(tmp_path / "broken", []))]
+        found = [
+            each.of(appearance, content_hash(path))["frames"] for each in (whole, Features(tmp_path / "broken", []))
+        ]
         np.testing.assert_array_equal(*found)
     assert not list((tmp_path / "broken").rglob(".*"))
 

@@ -16,14 +16,14 @@ def panels(*places: tuple[int, str]) -> list[Panel]:
 
 
 def test_a_return_is_counted_in_turns_since_the_last_visit() -> None:
-    looks_TD = np.array([EAST, NORTH, BETWEEN], np.float32)
-    *others, back = place_values(panels((1, "sea"), (2, "hill"), (9, "Sea")), looks_TD)
+    appearance_TD = np.array([EAST, NORTH, BETWEEN], np.float32)
+    *others, back = place_values(panels((1, "sea"), (2, "hill"), (9, "Sea")), appearance_TD)
     assert others == [{}, {}]
     assert back == {"place_kept": 0.0, "place_kept_6_on": 0.0, "place_memory": pytest.approx(0.6 - 0.8)}
 
 
 def test_style_is_compared_with_the_first_three_turns_that_are_there() -> None:
-    looks_TD = np.array([EAST, NORTH, BETWEEN], np.float32)
-    first, second, third = style_values(panels((1, "sea"), (4, "sea"), (9, "sea")), looks_TD)
+    appearance_TD = np.array([EAST, NORTH, BETWEEN], np.float32)
+    first, second, third = style_values(panels((1, "sea"), (4, "sea"), (9, "sea")), appearance_TD)
     assert (first, second["style"], third["style"]) == ({}, 0.0, pytest.approx(0.6))
-    assert style_values(panels((4, "sea"), (5, "sea"), (6, "sea")), looks_TD) == [{}, {}, {}]
+    assert style_values(panels((4, "sea"), (5, "sea"), (6, "sea")), appearance_TD) == [{}, {}, {}]

@@ -1,4 +1,4 @@
-"""Networks of pictures and texts: CLIP in the files of the real one, faults with a remedy, looks without weights."""
+"""Networks of pictures and texts: CLIP in the files of the real one, faults with a remedy, and appearance."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from examples.world.shapes import ShapeClip, paint
 from pipeline.core.errors import UserError
 from tests.support.networks.random_dreamsim import save_random_dreamsim
 from tests.support.networks.small_clip import save_small_clip, save_small_open_clip
+from training.evaluation.metrics.appearance import COPY_BITS, Appearance, different_bits, hashes_of
 from training.evaluation.metrics.dreamsim_network import load_dreamsim
-from training.evaluation.metrics.looks import COPY_BITS, Looks, different_bits, hashes_of
 from training.evaluation.metrics.networks import load_clip, squares
 
 MEADOW = paint(ShapeClip("Ruby", "float up", "meadow", 3))[..., ::-1]
@@ -105,9 +105,9 @@ def test_dreamsim_is_loaded_from_a_folder_and_gives_the_similarity_of_the_packag
     assert dreamsim.is_untrained
 
 
-def test_looks_are_equal_for_equal_pictures_and_tell_places_apart() -> None:
-    looks = Looks().embed([MEADOW[0], MEADOW[0], MEADOW[8], DESERT[0]])
-    similar = looks @ looks[0]
+def test_appearances_are_equal_for_equal_pictures_and_tell_places_apart() -> None:
+    appearances = Appearance().embed([MEADOW[0], MEADOW[0], MEADOW[8], DESERT[0]])
+    similar = appearances @ appearances[0]
     assert similar[1] == pytest.approx(1)
     assert similar[3] < similar[2] < 1
     assert similar[3] < 0.5

@@ -69,13 +69,13 @@ def test_with_a_random_clip_equal_clips_have_similarity_1_and_others_less(tmp_pa
     for clips, is_equal in (([turn.clip for turn in turns], True), ([turn.clip for turn in turns[::-1]], False)):
         truths = dict(zip(ids, clips, strict=True))
         found = list(measure(turns, tmp_path / "features", MetricNetworks(clip, motion=SETTINGS), truths=truths))
-        for metric in ("clip_i_truth", "looks_truth"):
+        for metric in ("clip_i_truth", "appearance_truth"):
             values = [each.value for each in found if each.metric == metric]
             assert len(values) == len(turns)
             assert (min(values) > 1 - 1e-5) == is_equal
 
 
-def test_a_network_that_is_absent_leaves_its_metrics_out_and_the_looks_take_its_place(tmp_path: Path) -> None:
+def test_a_network_that_is_absent_leaves_its_metrics_out_and_the_appearance_takes_its_place(tmp_path: Path) -> None:
     metrics = {each.metric for each in measured(tmp_path, MetricNetworks(motion=SETTINGS), {})}
     assert {"acc_f", "acc_s", "style", "identity", "cast_shown", "copies", "turn_seconds"} <= metrics
     assert not {"clip_i", "dreamsim", "clip_t", "clip_t_e"} & metrics

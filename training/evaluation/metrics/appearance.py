@@ -1,10 +1,10 @@
-"""Looks: a description of a picture that needs no weights, of colours and edges by place, and its hash.
+"""Appearance of a picture without weights: an embedding of its colours and edges by place, and its hash.
 
-    looks = (sqrt h_1 .. sqrt h_9, sqrt e_1 .. sqrt e_9)        of a grid of 3 x 3 cells
+    appearance = (sqrt h_1 .. sqrt h_9, sqrt e_1 .. sqrt e_9)        of a grid of 3 x 3 cells
 
 h_i are the shares of a cell's pixels in 64 colours (4 levels of each channel), and e_i the shares of its edges in 8
 directions, weighted by their strength and by EDGES. With square roots the dot product of two cells is their
-Bhattacharyya coefficient, so that equal looks have similarity 1 and pictures without a common colour or edge 0.
+Bhattacharyya coefficient, so that equal appearances have similarity 1 and pictures without a common colour or edge 0.
 
 The hash has a bit for each two neighbours of the picture squeezed to 17 x 16 grey pixels: the right one is lighter. A
 copy differs in few bits after scaling or coding.
@@ -28,10 +28,10 @@ COPY_BITS = 26
 """Most different bits of two pictures that are the same picture: a tenth. Unrelated pictures differ in about half."""
 
 
-class Looks:
+class Appearance:
     """Colours and edges as a network of pictures."""
 
-    identity = "looks-1"
+    identity = "appearance-1"
     is_untrained = False
 
     def embed(self, pictures: Sequence[Picture]) -> Embeddings:
