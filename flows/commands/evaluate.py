@@ -17,7 +17,7 @@ from models.engine_options import EngineOptions
 from pipeline.core.errors import UserError, disk_errors
 
 if TYPE_CHECKING:
-    from flows.evaluate.yardsticks import Yardsticks
+    from flows.evaluate.inputs import Yardsticks
     from pipeline.captions.endpoint import Endpoint
     from training.evaluation.folder import EvaluationFolder
 
@@ -86,7 +86,7 @@ def run(
         animegamer evaluate run eval/ --benchmark games.jsonl --agent ours=run/adapt/result --agent others=clips/
     """
     need_networks()
-    from flows.evaluate.yardsticks import Yardsticks
+    from flows.evaluate.inputs import Yardsticks
 
     options = EngineOptions(device, steps, guidance, offload)
     yardsticks = Yardsticks(cast, clip, dreamsim, data, tuple(note))
@@ -103,7 +103,7 @@ def run(
 
 def _check(out: Path, benchmark: Path, agents: list[str], steps: int, yardsticks: Yardsticks) -> None:
     """Raise a UserError for what cannot be used, before the networks' packages are imported and games are played."""
-    from flows.evaluate.typed_agents import TypedAgent
+    from flows.evaluate.inputs import TypedAgent
     from models.engine_options import check_steps
     from training.evaluation.benchmark import read_benchmark
 

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 def figures_table(figures: Figures) -> Table:
     """Table with a row per metric that was measured and a column per agent; the best value of a metric is bold."""
-    from training.evaluation.published import PAPER_METRICS
-    from training.evaluation.report.tables import by_metric
+    from training.evaluation.report.tables import PAPER_METRICS, by_metric
 
     main = {*PAPER_METRICS, "identity", "cast_shown"}
     means = by_metric(figures, [metric for metric in figures.metrics if metric.name in main])

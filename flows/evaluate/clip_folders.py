@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from flows.evaluate.typed_agents import CLIPS, clips_of
+from flows.evaluate.inputs import CLIPS, clips_of
 from flows.game.folder import CRF
 from models.checkpoint import identity_of
 from pipeline.core.atomic import replacing

@@ -1,16 +1,21 @@
 """Players: agents that play game after game of a benchmark with networks that are loaded once.
 
-`turns` plays what a game folder lacks. A game that is resumed gets the same turns as one played without a stop.
+`turns` plays what a game folder lacks. A game that is resumed gets the same turns as one played without a stop. Scenes
+of the baselines by a language model are kept on disk, so that a game that goes on asks for none twice:
+
+    EVALUATION/scenes/<hash of model, prompt, story and instruction>.json
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
 import torch
+from pydantic import TypeAdapter, ValidationError
 
 from flows.console.terminal import say
 from flows.game.folder import GameFolder
@@ -21,10 +26,17 @@ from models.engine import Engine, device_of
 from models.engine_options import EngineOptions
 from models.tokens import instruction_ids
 from models.turns import Turn, TurnMaker, turn_seed
+from pipeline.core.atomic import replacing
+from pipeline.core.errors import UserError, disk_errors
+from pipeline.core.ingredients import fingerprint
+from pipeline.core.records import faults_of
+from prompts.template import load_prompt
 from training.baselines.agents import AGENTS, Baseline
 from training.baselines.folder import BaselineFolder
-from training.baselines.router import Router
+from training.baselines.router import LanguageRouter, Router, SceneDescription, StoryTurn
 from training.evaluation.folder import AgentEntry
+
+_SCENE = TypeAdapter(SceneDescription)
 
 
 class Player(Protocol):
@@ -122,3 +134,35 @@ def player_of(agent: AgentEntry, options: EngineOptions, router: Router | None =
     """Return the player of an agent that has weights; `router` is that of a baseline."""
     folder = Path(agent.folder)
     return CheckpointPlayer(folder, options) if agent.kind == "checkpoint" else BaselinePlayer(folder, options, router)
+
+
+class KeptScenes:
+    """Router that asks a language model for what its folder lacks."""
+
+    def __init__(self, router: LanguageRouter, folder: Path) -> None:
+        self._router, self._folder = router, folder
+
+    def route(self, story: Sequence[StoryTurn], instruction: str) -> SceneDescription:
+        """Return the scene of the turn after `story`.
+
+        Raises:
+            UserError: the language model fails, or a kept scene is damaged.
+        """
+        asked = {"story": [_asked(turn) for turn in story], "instruction": instruction}
+        model = {"model": self._router.endpoint.model, "prompt": load_prompt("scene").identity}
+        path = self._folder / f"{fingerprint({**model, **asked})}.json"
+        if not path.exists():
+            scene = self._router.route(story, instruction)
+            with replacing(path) as temporary, disk_errors(path):
+                temporary.write_bytes(_SCENE.dump_json(scene))
+        try:
+            with disk_errors(path):
+                return _SCENE.validate_json(path.read_bytes())
+        except ValidationError as error:
+            raise UserError(f"{path}: damaged ({faults_of(error)}); delete it, and it is asked for again") from error
+
+
+def _asked(turn: StoryTurn) -> dict[str, object]:
+    """Return what the language model reads of an earlier turn; the time that its scene took is no part of it."""
+    scene = {"description": turn.scene.description, "state": asdict(turn.scene.state)}
+    return {"instruction": turn.instruction, "scene": scene}

@@ -1,27 +1,38 @@
 """Playing of a benchmark: the missing turns of every agent's every game, in EVALUATION/games/<agent>/<game>/.
 
 A turn is on disk before the next is played, so that a stop costs one turn. Whatever is there is not played again, and a
-resumed game has the same clips as one played without a stop.
+resumed game has the same clips as one played without a stop. With each turn its cost is kept: the time to its first
+frame, and the peak memory of the GPU, or of the process without one.
 """
 
 from __future__ import annotations
 
 import hashlib
+import resource
+import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+
+import torch
 
 from flows.console.terminal import say
 from flows.evaluate.clip_folders import bring_in, identity_of_clips
-from flows.evaluate.costs import with_costs
-from flows.evaluate.players import Player, player_of
-from flows.evaluate.scenes import KeptScenes
+from flows.evaluate.players import KeptScenes, Player, player_of
 from flows.game.play_file import resumed_or_new
+from flows.game.records import TurnCost
 from models.engine_options import EngineOptions
+from models.turns import Turn
 from pipeline.captions.endpoint import Endpoint
 from pipeline.core.errors import UserError
 from pipeline.core.progress import Watch, watched
 from training.baselines.router import LanguageRouter, Router
 from training.evaluation.benchmark import Benchmark, BenchmarkGame
 from training.evaluation.folder import AgentEntry, EvaluationFolder
+
+_STATUS, _CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+_RESET_PEAK = "5"
+"""Value that makes Linux measure the peak of resident memory anew."""
 
 
 def play_all(evaluation: EvaluationFolder, options: EngineOptions, endpoint: Endpoint | None = None) -> None:
@@ -100,3 +111,31 @@ def _play_game(path: Path, game: BenchmarkGame, player: Player, seed: int, watch
         folder.keep(turn, folder.turns[-1].id if folder.turns else None, cost)
         done += 1
         watch(done, total)
+
+
+def with_costs(turns: Iterator[Turn], device: torch.device) -> Iterator[tuple[Turn, TurnCost]]:
+    """Yield each turn with its cost: all agents draw a shot whole, so its first frame is there with its last."""
+    while True:
+        _reset_peak(device)
+        started = time.perf_counter()
+        turn = next(turns, None)
+        if turn is None:
+            return
+        yield turn, TurnCost(time.perf_counter() - started, _peak_bytes(device))
+
+
+def _reset_peak(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        return
+    with suppress(OSError):  # not Linux, or a container that forbids it: the peak is that of the process so far
+        _CLEAR_REFS.write_text(_RESET_PEAK, encoding="ascii")
+
+
+def _peak_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    if _STATUS.exists():
+        lines = dict(line.split(":", 1) for line in _STATUS.read_text(encoding="ascii", errors="replace").splitlines())
+        return int(lines["VmHWM"].split()[0]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from flows.console.terminal import say
-from training.evaluation.figures import AgentNote
+from training.evaluation.figures import AgentNote, make_figures, write_figures
 from training.evaluation.folder import EvaluationFolder
 from training.evaluation.judge_summary import JUDGE_METRICS, judge_notes
-from training.evaluation.make_figures import make_figures, write_figures
 from training.evaluation.measures import Metric, all_measures
 from training.evaluation.metrics.catalogue import METRICS
 from training.evaluation.report.page import write_report

@@ -1,20 +1,96 @@
-"""Evaluation from a request to its report, `animegamer evaluate run`."""
+"""Evaluation from a request to its report, `animegamer evaluate run`: agents are read, play, and are measured.
+
+Networks that are not named leave out their metrics, and a note in the report names the option that adds them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from flows.evaluate.agents import read_agents
-from flows.evaluate.measuring import measure_games
+from pydantic import ValidationError
+
+from flows.evaluate.clip_folders import identity_of_clips, survey
+from flows.evaluate.inputs import TypedAgent, Yardsticks
 from flows.evaluate.playing import play_all
 from flows.evaluate.reporting import remake_report
-from flows.evaluate.yardsticks import Yardsticks
+from models.checkpoint import Checkpoint
+from models.engine import device_of
 from models.engine_options import EngineOptions, check_steps
 from pipeline.captions.endpoint import Endpoint
 from pipeline.core.atomic import held
-from training.evaluation.benchmark import read_benchmark
-from training.evaluation.folder import EvaluationFolder, EvaluationRequest
+from pipeline.core.errors import UserError
+from pipeline.core.progress import watched
+from pipeline.core.records import faults_of
+from training.baselines.folder import BaselineFolder
+from training.evaluation.benchmark import Benchmark, read_benchmark
+from training.evaluation.folder import BASELINES, AgentEntry, AgentKind, EvaluationFolder, EvaluationRequest
+from training.evaluation.measures import write_measures
+from training.evaluation.metrics.measure import MetricNetworks, measure
+from training.evaluation.metrics.networks import load_clip, load_dreamsim
+
+
+def read_agents(typed: Sequence[str], benchmark: Benchmark, router: str = "") -> tuple[AgentEntry, ...]:
+    """Return the agents named on the command line; `router` is the language model of the baselines.
+
+    Raises:
+        UserError: one is not NAME=FOLDER, a name comes twice, a folder holds nothing that plays or was played, or its
+            clips cannot be assigned to the turns of the benchmark.
+    """
+    agents = tuple(_read_agent(text, benchmark, router) for text in typed)
+    names = [agent.name for agent in agents]
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(f"--agent {name}: named twice; give each agent a name of its own")
+    return agents
+
+
+def _read_agent(text: str, benchmark: Benchmark, router: str) -> AgentEntry:
+    typed = TypedAgent.of(text)
+    folder = typed.folder
+    kind, identity = _kind_of(typed)
+    router = router if kind in BASELINES else ""
+    note = survey(folder, benchmark).note if kind == "folder" else _unlike_published(folder, kind, router)
+    settings = _settings_of(folder) if kind == "checkpoint" else {}
+    place = str(folder.absolute())
+    try:
+        return AgentEntry(
+            name=typed.name, kind=kind, folder=place, identity=identity, router=router, note=note, settings=settings
+        )
+    except ValidationError as error:
+        raise UserError(f"--agent {text}: {faults_of(error)}; use letters, digits, `-`, `_` and `.`") from error
+
+
+def _unlike_published(folder: Path, kind: AgentKind, router: str) -> str:
+    """Say that an agent's weights are random, if they are, and whence a baseline has its scenes."""
+    agent = Checkpoint.open(folder) if kind == "checkpoint" else BaselineFolder.open(folder)
+    said = []
+    if agent.config.size == "tiny":
+        said.append("Size tiny: its bases are small, with random weights.")
+    if untrained := agent.untrained():
+        said.append(f"Never trained: {', '.join(untrained)}.")
+    if kind in BASELINES:
+        said.append(f"Scenes and states by {router}." if router else "No language model: it predicts no states.")
+    return " ".join(said)
+
+
+def _settings_of(folder: Path) -> dict[str, str]:
+    """Return the settings of a checkpoint's networks in print, by dotted name such as `shot_encoder.variant`."""
+    config = Checkpoint.open(folder).config
+    sections = ("shot_encoder", "shot_decoder", "game_model", "conventions")
+    nested = {f"{name}.{key}": value for name in sections for key, value in getattr(config, name).model_dump().items()}
+    levels = " / ".join(f"{value:.3g}" for value in config.level_values)
+    return {"size": config.size, **{key: str(value) for key, value in nested.items()}, "level_values": levels}
+
+
+def _kind_of(agent: TypedAgent) -> tuple[AgentKind, str]:
+    """Return the kind and the identity of an agent."""
+    if agent.holds == "baseline":
+        baseline = BaselineFolder.open(agent.folder)
+        return baseline.config.kind, baseline.identity()
+    if agent.holds == "checkpoint":
+        return "checkpoint", Checkpoint.open(agent.folder).identity()
+    return "folder", identity_of_clips(agent.folder)
 
 
 def run_evaluation(
@@ -55,3 +131,42 @@ def run_evaluation(
         evaluation = measure_games(evaluation, yardsticks, options.device)
         remake_report(evaluation)
     return evaluation
+
+
+def measure_games(evaluation: EvaluationFolder, yardsticks: Yardsticks, device: str | None) -> EvaluationFolder:
+    """Measure every turn that was played, and return the evaluation with notes of what it was measured with.
+
+    Raises:
+        UserError: a network, the cast or a clip cannot be used; the message names the remedy.
+    """
+    place = str(device_of(device))
+    networks = MetricNetworks(
+        clip=load_clip(yardsticks.clip, place) if yardsticks.clip else None,
+        dreamsim=load_dreamsim(yardsticks.dreamsim, place) if yardsticks.dreamsim else None,
+        motion=yardsticks.motion,
+        motion_size=yardsticks.clip_size,
+    )
+    turns = [turn for agent in evaluation.request.agents for turn in evaluation.played(agent.name)]
+    with watched("turns", "measure") as watch:
+        measures = measure(
+            turns,
+            evaluation.path / "features",
+            networks,
+            yardsticks.pictures,
+            yardsticks.truths(evaluation.benchmark),
+            lambda done: watch(done, len(turns)),
+        )
+        write_measures(evaluation.path / "measures" / "turns.parquet", measures)
+    notes = (*yardsticks.notes, *_notes(evaluation.benchmark, yardsticks, networks))
+    return evaluation.measured_with(yardsticks.options, notes)
+
+
+def _notes(benchmark: Benchmark, yardsticks: Yardsticks, networks: MetricNetworks) -> Iterator[str]:
+    if networks.identities:
+        yield f"Networks: {'; '.join(f'{use} by {identity}' for use, identity in networks.identities.items())}."
+    if networks.untrained:
+        yield f"Random weights, whose similarities say nothing about pictures: {'; '.join(networks.untrained)}."
+    yield from yardsticks.left_out(benchmark)
+    edges = f"the level edges of {yardsticks.data.name}" if yardsticks.data else "the published level edges"
+    width, height = yardsticks.clip_size
+    yield f"Motion: optical flow by {networks.motion.model}, with {edges}, in pixels of clips of {width}x{height}."

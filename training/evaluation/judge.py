@@ -13,21 +13,26 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from statistics import fmean
+from threading import Lock
+
+import cv2
+import numpy as np
 
 from pipeline.captions.cast import Cast
-from pipeline.captions.endpoint import Endpoint, Message, user
+from pipeline.captions.endpoint import Endpoint, Message, Picture, user
+from pipeline.captions.questions import spread
 from pipeline.core.atomic import write_json
 from pipeline.core.errors import UserError
 from pipeline.core.progress import Progress
+from pipeline.video.clip_files import clip_shape, read_frames
 from prompts.evaluation_replies import CRITERIA, Scores, example, judge_pattern, parse_scores
 from prompts.template import load_prompt
 from training.evaluation.folder import EvaluationFolder
 from training.evaluation.inquiries import Inquiry, ask_all, model_ingredients
-from training.evaluation.judge_pictures import PICTURES, StoryPictures
 from training.evaluation.judge_summary import JudgeSummary
 from training.evaluation.measures import Measure, write_measures
 from training.evaluation.played import PlayedTurn
@@ -206,3 +211,65 @@ def _sha256(clip: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise UserError(f"{clip}: cannot be read ({error.strerror}); play the game again") from error
+
+
+FRAMES = 5
+FIELD = _WIDTH, _HEIGHT = 240, 160
+_GAP, _QUALITY = 6, 90
+PICTURES = f"{FRAMES} frames in fields of {_WIDTH}x{_HEIGHT} a row, in proportion, quality {_QUALITY}"
+"""The pictures as an ingredient of every reply."""
+MOST_KEPT = 64
+"""Pictures in memory, more than the requests in flight show of different windows; 4 MB."""
+
+
+def story_picture(clips: Sequence[Path]) -> Picture:
+    """Paint a picture of scenes: row i is five frames of clip i.
+
+    Raises:
+        RecordError: a clip cannot be read.
+    """
+    sheet_HWC = np.full((len(clips) * (_HEIGHT + _GAP) - _GAP, FRAMES * _WIDTH, 3), 255, np.uint8)
+    for row, clip in enumerate(clips):
+        width, height = clip_shape(clip).within(_WIDTH, _HEIGHT)
+        frames_THWC = read_frames(clip, lambda count: spread(count, FRAMES), width, height)
+        top = row * (_HEIGHT + _GAP) + (_HEIGHT - height) // 2
+        for column, frame_HWC in enumerate(frames_THWC):
+            left = column * _WIDTH + (_WIDTH - width) // 2
+            sheet_HWC[top : top + height, left : left + width] = frame_HWC
+    _, content = cv2.imencode(".jpg", sheet_HWC, [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])
+    return Picture(content.tobytes(), tiles=12)
+
+
+class StoryPictures:
+    """Pictures of the windows at work: each is painted once for all repeats of its window. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._kept: dict[tuple[Path, ...], _Painting] = {}
+
+    def of(self, clips: Sequence[Path]) -> Picture:
+        """Return the picture of scenes.
+
+        Raises:
+            RecordError: a clip cannot be read.
+        """
+        with self._lock:
+            painting = self._kept.setdefault(tuple(clips), _Painting(clips))
+            while len(self._kept) > MOST_KEPT:
+                del self._kept[next(iter(self._kept))]
+        return painting.picture()
+
+
+@dataclass
+class _Painting:
+    """A picture that is painted when it is first asked for; others that ask wait for it."""
+
+    clips: Sequence[Path]
+    lock: Lock = field(default_factory=Lock)
+    painted: Picture | None = None
+
+    def picture(self) -> Picture:
+        with self.lock:
+            if self.painted is None:
+                self.painted = story_picture(self.clips)
+            return self.painted

@@ -13,10 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli import app
-from flows.evaluate.agents import read_agents
+from flows.evaluate.inputs import Yardsticks
 from flows.evaluate.playing import play_all
-from flows.evaluate.run import run_evaluation
-from flows.evaluate.yardsticks import Yardsticks
+from flows.evaluate.run import read_agents, run_evaluation
 from models.checkpoint import Checkpoint
 from models.engine_options import EngineOptions
 from models.untrained import new_checkpoint

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
-from flows.evaluate.scenes import KeptScenes
+from flows.evaluate.players import KeptScenes
 from training.baselines.router import NEUTRAL, SceneDescription, StoryTurn
 
 

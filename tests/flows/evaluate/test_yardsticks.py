@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.evaluate.yardsticks import Yardsticks
+from flows.evaluate.inputs import Yardsticks
 from tests.support.media.painted_clips import make_cast
 from training.evaluation.benchmark import Panel, read_benchmark, write_benchmark
 

@@ -10,7 +10,9 @@ cropped: a crop of a wide frame would cut off the figures at its sides.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -29,7 +31,7 @@ from models.config import Base
 from models.hub import load_tokenizer, reading
 from models.shot_encoder import CLIP_MEAN, CLIP_STD
 from pipeline.core.errors import UserError
-from training.evaluation.metrics.network_sources import OPEN_CLIP
+from training.evaluation.metrics.network_sources import OPEN_CLIP, check_dreamsim
 
 Picture = NDArray[np.uint8]
 """RGB, HWC."""
@@ -203,3 +205,44 @@ def weights_hash(network: nn.Module) -> str:
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
     return digest.hexdigest()[:12]
+
+
+_SIDE = 224
+
+
+class DreamSim:
+    """Ensemble of DreamSim; the dot product of two embeddings is the similarity, 1 - distance."""
+
+    def __init__(self, network: Any, device: str) -> None:
+        self.network = network
+        self._device = device
+        self.identity = f"dreamsim-{weights_hash(network)}"
+        self.is_untrained = is_untrained(network)
+
+    def embed(self, pictures: Sequence[Picture]) -> Embeddings:
+        """Embed pictures of any sizes."""
+        return embedded(pictures, self._pictures)
+
+    def _pictures(self, pictures: Sequence[Picture]) -> Tensor:
+        rows: Tensor = self.network.embed(squares(pictures, _SIDE).float().to(self._device) / 255)
+        return rows
+
+
+def load_dreamsim(folder: Path, device: str = "cpu") -> DreamSim:
+    """Load the ensemble.
+
+    Raises:
+        UserError: the package is not installed, or the folder is incomplete or damaged.
+    """
+    try:
+        from dreamsim import dreamsim
+    except ImportError as error:
+        raise NetworkError("DreamSim is not installed; `make install-evaluate`, or the extra `evaluate`") from error
+    check_dreamsim(folder)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):  # it prints the folder's name
+            network, _ = dreamsim(pretrained=True, device=device, cache_dir=str(folder.absolute()))
+    except (OSError, ValueError, RuntimeError, KeyError) as error:
+        reason = " ".join(str(error).split())[:300].rstrip(".")
+        raise NetworkError(f"{folder}: DreamSim cannot be loaded: {reason}. Fetch the folder again") from error
+    return DreamSim(network, device)

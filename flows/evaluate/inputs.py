@@ -1,6 +1,6 @@
-"""Yardsticks of an evaluation: reference pictures, networks and data set to measure with, as the user named them.
+"""Inputs of an evaluation as the user names them: agents, reference pictures, networks and data set.
 
-Imports no torch, so that a mistyped folder is refused at once and not after the games are played.
+Imports no torch, so that a mistyped folder is an error at once and not after the games are played.
 """
 
 from __future__ import annotations
@@ -9,18 +9,62 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Literal, Self
 
 from PIL.Image import Image
 
+from models.config import CONFIG as CHECKPOINT
 from pipeline.captions.cast import reference_pictures
 from pipeline.core.config import ClipSettings, MotionSettings
+from pipeline.core.errors import UserError
 from pipeline.core.plain_text import first_few
 from pipeline.core.store import Dataset, open_dataset
+from training.baselines.config import CONFIG as BASELINE
 from training.evaluation.benchmark import Benchmark
 from training.evaluation.metrics.network_sources import check_clip, check_dreamsim
 
+CLIPS = "[!.]*.mp4"
 _MOST_LISTED = 5
 """Characters named in a sentence; more are counted."""
+
+
+@dataclass(frozen=True)
+class TypedAgent:
+    """An agent as the user named it."""
+
+    name: str
+    folder: Path
+    holds: Literal["checkpoint", "baseline", "clips"]
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """Parse NAME=FOLDER, and look into the folder.
+
+        Raises:
+            UserError: the text has another form, or the folder holds nothing that plays or was played.
+        """
+        name, equals, source = text.partition("=")
+        if not equals or not source:
+            raise UserError(f"--agent {text}: give NAME=FOLDER, such as `--agent ours=run/adapt/result`")
+        return cls(name, Path(source), _held_by(Path(source)))
+
+
+def clips_of(folder: Path) -> list[Path]:
+    """Return the clips of all games in a folder; hidden files, of macOS or of a killed program, are none."""
+    return sorted(folder.glob(f"[!.]*/{CLIPS}"))
+
+
+def _held_by(folder: Path) -> Literal["checkpoint", "baseline", "clips"]:
+    if (folder / BASELINE).exists():
+        return "baseline"
+    if (folder / CHECKPOINT).exists():
+        return "checkpoint"
+    if clips_of(folder):
+        return "clips"
+    raise UserError(
+        f"{folder}: neither a checkpoint ({CHECKPOINT}), nor a baseline ({BASELINE}), nor clips of games: it has no "
+        "GAME/0001.mp4; a film of a whole game has to be cut into a clip per turn"
+    )
 
 
 @dataclass(frozen=True)
