@@ -1,4 +1,4 @@
-"""Geometry of the report's charts: rectangles and labels of histograms, drawn as SVG by the page template.
+"""Geometry of the charts of a data set's and of an evaluation's report: bars, lines and labels, which templates draw.
 
 Charts are laid out 350 units wide, the width of a phone's screen, so that their labels stay readable there.
 """
@@ -12,10 +12,12 @@ from itertools import pairwise
 
 WIDTH, HEIGHT = 350.0, 190.0
 TOP, BOTTOM = 34.0, 22.0
+CURVE_LEFT, CURVE_RIGHT, CURVE_TOP = 44.0, 10.0, 12.0
 SCENE_EDGES = (0.0, 0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, math.inf)
 SCOPE_STEPS_PER_DECADE = 12
 SCOPE_FLOOR = 0.1
 SCOPE_TICKS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0)
+_VALUE_TICKS, _MOST_TURN_TICKS = 4, 10
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Label:
-    """A piece of text centred on `x`."""
+    """A piece of text at a place."""
 
     x: float
     y: float
@@ -56,6 +58,44 @@ class ScopeChart:
     edges: tuple[Label, ...]
     ticks: tuple[Label, ...]
     most: int
+
+
+@dataclass(frozen=True)
+class TurnValue:
+    """A value at a turn, with the bounds of its interval if it has one, and its description."""
+
+    turn: int
+    value: float
+    low: float | None
+    high: float | None
+    title: str
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point of a line with its description."""
+
+    x: float
+    y: float
+    title: str
+
+
+@dataclass(frozen=True)
+class Line:
+    """A curve; `band` is the path of its intervals, empty where there are none."""
+
+    path: str
+    band: str
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True)
+class TurnChart:
+    """Curves of values over turns; labels of turns stand below, those of values at the left."""
+
+    lines: tuple[Line, ...]
+    turns: tuple[Label, ...]
+    values: tuple[Label, ...]
 
 
 def scene_chart(lengths: Sequence[float]) -> SceneChart:
@@ -96,6 +136,31 @@ def scope_chart(kept: Sequence[float], others: Sequence[float], edges: Sequence[
     ticks = [Label(_scope_x(px, bins), HEIGHT - 6, f"{px:g}") for px in SCOPE_TICKS if px <= most_px]
     marks = [Label(_scope_x(edge, bins), 10.0 + 12 * (number % 2), f"{edge:.3g}") for number, edge in enumerate(edges)]
     return ScopeChart(tuple(bars_kept), tuple(bars_others), tuple(marks), tuple(ticks), tallest)
+
+
+def turn_chart(curves: Sequence[Sequence[TurnValue]]) -> TurnChart:
+    """Curves over at least two turns, a line for each curve; the values of a curve come in the order of the turns."""
+    given = [each for curve in curves for each in curve]
+    turns = sorted({each.turn for each in given})
+    bounds = [bound for each in given for bound in (each.value, each.low, each.high) if bound is not None]
+    ticks = ticks_over(min(bounds), max(bounds))
+    scale = _Scale(turns[0], turns[-1], ticks[0], ticks[-1])
+    step = math.ceil(len(turns) / _MOST_TURN_TICKS)
+    return TurnChart(
+        tuple(_line(curve, scale) for curve in curves),
+        tuple(Label(scale.x(turn), HEIGHT - 6, str(turn)) for turn in turns[::step]),
+        tuple(Label(CURVE_LEFT - 6, scale.y(tick), f"{tick:.6g}".replace("-", "−")) for tick in ticks),
+    )
+
+
+def ticks_over(low: float, high: float) -> list[float]:
+    """Round values that span a range, about four; two at least, and the span is never empty."""
+    span = (high - low) or max(abs(high), 1.0) * 0.1
+    rough = span / _VALUE_TICKS
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(size * power for size in (1, 2, 2.5, 5, 10) if size * power >= rough * 0.999)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [number * step for number in range(first, max(last, first + 1) + 1)]
 
 
 def strip_path(spans: Iterable[tuple[float, float]]) -> str:
@@ -154,3 +219,34 @@ def _scope_at(place: int) -> float:
 
 def _scope_x(scope_px: float, bins: int) -> float:
     return round(_scope_place(scope_px) * WIDTH / bins, 2)
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """Places of turns and values in a chart of curves."""
+
+    first: float
+    last: float
+    low: float
+    high: float
+
+    def x(self, turn: float) -> float:
+        share = (turn - self.first) / (self.last - self.first)
+        return round(CURVE_LEFT + share * (WIDTH - CURVE_LEFT - CURVE_RIGHT), 2)
+
+    def y(self, value: float) -> float:
+        share = (value - self.low) / (self.high - self.low)
+        return round(HEIGHT - BOTTOM - share * (HEIGHT - CURVE_TOP - BOTTOM), 2)
+
+
+def _line(curve: Sequence[TurnValue], scale: _Scale) -> Line:
+    points = tuple(Point(scale.x(each.turn), scale.y(each.value), each.title) for each in curve)
+    banded = [(each.turn, each.low, each.high) for each in curve if each.low is not None and each.high is not None]
+    upper = [(scale.x(turn), scale.y(high)) for turn, _, high in banded]
+    lower = [(scale.x(turn), scale.y(low)) for turn, low, _ in banded]
+    band = f"{_path([*upper, *lower[::-1]])}z" if len(banded) > 1 else ""
+    return Line(_path([(point.x, point.y) for point in points]), band, points)
+
+
+def _path(points: Sequence[tuple[float, float]]) -> str:
+    return "M" + "L".join(f"{x:g} {y:g}" for x, y in points)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.pages.charts import HEIGHT, WIDTH, clock, scene_chart, scope_chart, strip_path, time_ticks
+from pipeline.pages.charts import HEIGHT, WIDTH, clock, scene_chart, scope_chart, strip_path, ticks_over, time_ticks
 
 
 def test_every_scene_is_in_one_bin() -> None:
@@ -48,3 +48,12 @@ def test_ticks_are_few_round_and_inside() -> None:
         assert all(tick.x <= 100 for tick in ticks)
     assert [clock(seconds) for seconds in (0, 59.6, 3725.2)] == ["0:00", "1:00", "1:02:05"]
     assert [tick.text for tick in time_ticks(125.0)] == ["0:00", "0:30", "1:00", "1:30", "2:00"]
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (0.5, 0.5), (0.0, 0.0), (-3e-7, 2e-7), (1.2e9, 3.4e9)])
+def test_ticks_are_round_and_span_the_values(low: float, high: float) -> None:
+    ticks = ticks_over(low, high)
+    assert 2 <= len(ticks) <= 7
+    slack = 1e-9 * max(abs(low), abs(high))
+    assert ticks[0] <= low + slack
+    assert ticks[-1] >= high - slack

@@ -13,7 +13,6 @@ from playwright.sync_api import Browser
 from tests.support.datasets.made_evaluation import make_evaluation, paint
 from training.evaluation.figures import Figures
 from training.evaluation.folder import EvaluationFolder
-from training.evaluation.report.charts import ticks_over
 from training.evaluation.report.page import write_report
 from training.evaluation.report.strips import HEIGHT, WIDTH, strips
 
@@ -77,12 +76,3 @@ def test_pictures_keep_their_proportions_and_long_games_are_shown_to_their_end(t
 def size_of(uri: str) -> tuple[int, int]:
     """Return the width and height of a picture in a page."""
     return Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2]))).size
-
-
-@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (0.5, 0.5), (0.0, 0.0), (-3e-7, 2e-7), (1.2e9, 3.4e9)])
-def test_ticks_are_round_and_span_the_values(low: float, high: float) -> None:
-    ticks = ticks_over(low, high)
-    assert 2 <= len(ticks) <= 7
-    slack = 1e-9 * max(abs(low), abs(high))
-    assert ticks[0] <= low + slack
-    assert ticks[-1] >= high - slack

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -18,15 +19,15 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from pipeline.core.atomic import replacing
-from training.evaluation.figures import Figures
+from pipeline.pages import charts
+from training.evaluation.figures import Figure, Figures
 from training.evaluation.folder import EvaluationFolder
 from training.evaluation.judge_summary import read_summary
 from training.evaluation.measures import Measure, Metric, all_measures
 from training.evaluation.published import ABLATION_METRICS, ABLATIONS, COMPARISON, PAPER_METRICS, SOURCE
 from training.evaluation.ratings import CriterionScores
-from training.evaluation.report import charts
 from training.evaluation.report.strips import strips, worst_turns
-from training.evaluation.report.tables import Table, by_character, by_metric, comparison
+from training.evaluation.report.tables import Table, by_character, by_metric, comparison, head_of, in_print
 from training.evaluation.study import StudyResults, read_results
 
 WORST_BY = ("clip_t", "clip_t_e", "clip_i", "dreamsim")
@@ -41,6 +42,16 @@ class Group:
     text: str
     command: str
     table: Table
+
+
+@dataclass(frozen=True)
+class Curves:
+    """A chart of one metric over the turns, a line per agent."""
+
+    title: str
+    chart: charts.TurnChart
+    slopes: tuple[str, ...]
+    """The change per turn of each agent, in words."""
 
 
 def write_report(evaluation: EvaluationFolder, figures: Figures) -> Path:
@@ -82,7 +93,7 @@ def _values(evaluation: EvaluationFolder, figures: Figures) -> dict[str, Any]:
         "source": SOURCE,
         "characters": [(metric, table) for metric in paper if (table := by_character(figures, metric))],
         "groups": _groups(figures, commands, _agreement(read_results(evaluation.path))),
-        "charts": charts.curve_charts(figures),
+        "curves": _curves(figures),
         "chart": charts,
         "strips": strips(evaluation, [agent.name for agent in evaluation.request.agents]),
         "worst_by": worst_by,
@@ -190,3 +201,37 @@ def _worst_by(figures: Figures) -> Metric | None:
     by_turn = {each.metric for each in figures.figures if each.turn is not None}
     known = {metric.name: metric for metric in figures.metrics if metric.name in by_turn}
     return next((known[name] for name in WORST_BY if name in known), next(iter(known.values()), None))
+
+
+def _curves(figures: Figures) -> list[Curves]:
+    """Return a chart for every metric that is known at two turns at least, in the order of the metrics."""
+    by_metric: dict[str, list[Figure]] = {}
+    for figure in figures.figures:
+        if figure.turn is not None:
+            by_metric.setdefault(figure.metric, []).append(figure)
+    found = []
+    for metric in figures.metrics:
+        own = sorted(by_metric.get(metric.name, ()), key=lambda each: each.turn or 0)
+        if len({each.turn for each in own}) > 1:
+            lines = [[_turn_value(each) for each in own if each.agent == agent.name] for agent in figures.agents]
+            found.append(Curves(head_of(metric), charts.turn_chart(lines), tuple(_slopes(figures, metric.name))))
+    return found
+
+
+def _turn_value(figure: Figure) -> charts.TurnValue:
+    said = f"{figure.agent}, turn {figure.turn}: {in_print(figure.value)}"
+    if figure.low is not None:
+        said += f" ({in_print(figure.low)} to {in_print(figure.high)})"
+    return charts.TurnValue(figure.turn or 0, figure.value, figure.low, figure.high, said)
+
+
+def _slopes(figures: Figures, metric: str) -> Iterator[str]:
+    for slope in figures.slopes:
+        if slope.metric == metric:
+            is_bounded = slope.low is not None and slope.high is not None
+            bounds = f" ({_signed(slope.low)} to {_signed(slope.high)})" if is_bounded else ""
+            yield f"{slope.agent} {_signed(slope.value)}{bounds}"
+
+
+def _signed(value: float | None) -> str:
+    return "–" if value is None else f"{round(value, 9):+.2g}".replace("-", "−")
