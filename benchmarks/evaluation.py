@@ -28,7 +28,6 @@ from examples.world.shapes import DEEDS, FIGURES, PLACES, SPEEDS, ShapeClip, pai
 from pipeline.core.config import MotionSettings
 from pipeline.video.clip_files import write_clip
 from training.evaluation.metrics.appearance import Appearance
-from training.evaluation.metrics.dreamsim_network import load_dreamsim
 from training.evaluation.metrics.features import (
     CLIPS_AT_ONCE,
     ClipMotions,
@@ -38,7 +37,7 @@ from training.evaluation.metrics.features import (
     HashedFrames,
     decode_clip,
 )
-from training.evaluation.metrics.networks import Clip, TextNetwork, load_clip
+from training.evaluation.metrics.networks import Clip, TextNetwork, load_clip, load_dreamsim
 
 WIDTH, HEIGHT = 720, 480
 

@@ -33,8 +33,7 @@ from examples.evaluation.painted_agents import (
 )
 from examples.evaluation.painted_network import PaintedNetwork
 from training.evaluation.benchmark import Benchmark
-from training.evaluation.figures import AgentNote, Figures
-from training.evaluation.make_figures import make_figures
+from training.evaluation.figures import AgentNote, Figures, make_figures
 from training.evaluation.metrics.catalogue import METRICS
 from training.evaluation.metrics.measure import MetricNetworks, measure
 

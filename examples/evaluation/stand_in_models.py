@@ -28,7 +28,7 @@ from fastapi import FastAPI
 from flows.web.page_server import PageServer, address_of, listening
 from pipeline.captions.rules import ADVERBS
 from prompts.evaluation_replies import CRITERIA, StoryPanel, format_panel, format_scores
-from training.evaluation.judge_pictures import FIELD, FRAMES
+from training.evaluation.judge import FIELD, FRAMES
 
 MODEL = "stand-in"
 """Name of the model, as figures and report show it."""

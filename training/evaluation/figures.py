@@ -25,6 +25,13 @@ from pipeline.core.records import Record
 from training.evaluation.benchmark import Benchmark
 from training.evaluation.measures import Measure, Metric
 
+CSV_COLUMNS = ("kind", "agent", "metric", "game", "character", "turn", "value", "low", "high", "count")
+DRAWS = 1000
+SEED = 0
+LEVEL = 0.95
+Sums = NDArray[np.float64]
+"""[G, T] sum of a metric per game and turn."""
+
 
 class Figure(Record):
     """A mean; at most one of game, character and turn is given, and none for the overall mean."""
@@ -67,9 +74,6 @@ class Figures(Record):
     figures: tuple[Figure, ...]
     slopes: tuple[Slope, ...] = ()
     notes: tuple[str, ...] = Field((), description="what the reader has to know, such as a network with random weights")
-
-
-CSV_COLUMNS = ("kind", "agent", "metric", "game", "character", "turn", "value", "low", "high", "count")
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,14 +188,6 @@ def _slope(key: tuple[str, str], grid: _Grid) -> Slope | None:
     if found is None:
         return None
     return Slope(agent=agent, metric=metric, value=found.value, low=found.low, high=found.high)
-
-
-DRAWS = 1000
-SEED = 0
-LEVEL = 0.95
-
-Sums = NDArray[np.float64]
-"""[G, T] sum of a metric per game and turn."""
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,13 @@ from training.evaluation.played import PlayedTurn
 from training.evaluation.ratings import CriterionScores, Ratings, scored
 
 WINDOW_TURNS = 5
+FRAMES = 5
+FIELD = _WIDTH, _HEIGHT = 240, 160
+_GAP, _QUALITY = 6, 90
+PICTURES = f"{FRAMES} frames in fields of {_WIDTH}x{_HEIGHT} a row, in proportion, quality {_QUALITY}"
+"""The pictures as an ingredient of every reply."""
+MOST_KEPT = 64
+"""Pictures in memory, more than the requests in flight show of different windows; 4 MB."""
 
 
 @dataclass(frozen=True)
@@ -213,17 +220,8 @@ def _sha256(clip: Path) -> str:
         raise UserError(f"{clip}: cannot be read ({error.strerror}); play the game again") from error
 
 
-FRAMES = 5
-FIELD = _WIDTH, _HEIGHT = 240, 160
-_GAP, _QUALITY = 6, 90
-PICTURES = f"{FRAMES} frames in fields of {_WIDTH}x{_HEIGHT} a row, in proportion, quality {_QUALITY}"
-"""The pictures as an ingredient of every reply."""
-MOST_KEPT = 64
-"""Pictures in memory, more than the requests in flight show of different windows; 4 MB."""
-
-
 def story_picture(clips: Sequence[Path]) -> Picture:
-    """Paint a picture of scenes: row i is five frames of clip i.
+    """Paint a picture of scenes: row i is five frames of clip i, in proportion, in fields of one size on white.
 
     Raises:
         RecordError: a clip cannot be read.

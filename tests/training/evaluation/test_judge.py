@@ -40,8 +40,7 @@ from tests.support.servers.caption_server import Answer, CaptionServer, Request
 from training.evaluation.benchmark import Panel, read_benchmark, write_benchmark
 from training.evaluation.figures import Figures
 from training.evaluation.folder import AgentEntry, EvaluationFolder, EvaluationRequest
-from training.evaluation.judge import judge
-from training.evaluation.judge_pictures import MOST_KEPT, StoryPictures, story_picture
+from training.evaluation.judge import MOST_KEPT, StoryPictures, judge, story_picture
 from training.evaluation.judge_summary import JUDGE_METRICS, JudgeSummary
 from training.evaluation.measures import read_measures
 

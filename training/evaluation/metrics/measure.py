@@ -22,7 +22,6 @@ from training.evaluation.metrics.features import (
     HashedFrames,
     content_hash,
 )
-from training.evaluation.metrics.game_metrics import mean_rows, place_values, style_values
 from training.evaluation.metrics.networks import Embeddings, Picture, PictureNetwork, TextNetwork
 from training.evaluation.metrics.turn_metrics import (
     Values,
@@ -30,9 +29,12 @@ from training.evaluation.metrics.turn_metrics import (
     copied,
     cost_values,
     likeness,
+    mean_rows,
     motion_values,
     nearness,
+    place_values,
     state_values,
+    style_values,
     words_of,
 )
 from training.evaluation.played import PlayedTurn

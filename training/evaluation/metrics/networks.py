@@ -1,8 +1,9 @@
-"""Networks that compare pictures, and pictures with texts: their protocols, and CLIP by transformers or open_clip.
+"""Networks that compare pictures, and pictures with texts: CLIP by transformers or open_clip, and DreamSim.
 
     load_clip("openai/clip-vit-base-patch16", "cuda")           by id, fetched once
     load_clip("/weights/clip", "cpu")                           a folder in the format of transformers
     load_clip("open-clip:/weights/laion", "cpu")                a folder, or an id, in the format of open_clip
+    load_dreamsim(Path("/weights/dreamsim"), "cpu")             a folder that the package `dreamsim` has once filled
 
 Embeddings have unit length, so that their dot product is the cosine. A picture is squeezed to the network's square, not
 cropped: a crop of a wide frame would cut off the figures at its sides.
@@ -39,6 +40,7 @@ Embeddings = NDArray[np.float32]
 """[N, D], rows of unit length."""
 
 _AT_ONCE = 64
+_DREAMSIM_SIDE = 224
 
 
 class NetworkError(UserError):
@@ -207,9 +209,6 @@ def weights_hash(network: nn.Module) -> str:
     return digest.hexdigest()[:12]
 
 
-_SIDE = 224
-
-
 class DreamSim:
     """Ensemble of DreamSim; the dot product of two embeddings is the similarity, 1 - distance."""
 
@@ -224,12 +223,16 @@ class DreamSim:
         return embedded(pictures, self._pictures)
 
     def _pictures(self, pictures: Sequence[Picture]) -> Tensor:
-        rows: Tensor = self.network.embed(squares(pictures, _SIDE).float().to(self._device) / 255)
+        rows: Tensor = self.network.embed(squares(pictures, _DREAMSIM_SIDE).float().to(self._device) / 255)
         return rows
 
 
 def load_dreamsim(folder: Path, device: str = "cpu") -> DreamSim:
     """Load the ensemble.
+
+    The package fetches what is missing while it loads. So the folder is checked first, and an incomplete one is an
+    error: evaluation fetches nothing by itself. The folder holds code of DINO's repository that the package runs; it
+    has to come from a place that you trust.
 
     Raises:
         UserError: the package is not installed, or the folder is incomplete or damaged.

@@ -18,6 +18,8 @@ from training.evaluation.metrics.networks import Embeddings, Picture
 from training.evaluation.played import PlayedTurn
 
 Values = dict[str, float]
+FIRST_TURNS = 3
+"""Turns of a game whose style later ones are compared with."""
 
 
 def likeness(frames_FD: Embeddings, references: Mapping[str, Embeddings], names: Sequence[str]) -> float | None:
@@ -93,10 +95,6 @@ def cost_values(turn: PlayedTurn) -> Values:
         "memory_gb": None if memory is None else memory / 1e9,
     }
     return {metric: value for metric, value in known.items() if value is not None}
-
-
-FIRST_TURNS = 3
-"""Turns of a game whose style later ones are compared with."""
 
 
 def mean_rows(frames: Sequence[Embeddings]) -> Embeddings:

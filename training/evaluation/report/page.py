@@ -24,10 +24,21 @@ from training.evaluation.figures import Figure, Figures
 from training.evaluation.folder import EvaluationFolder
 from training.evaluation.judge_summary import read_summary
 from training.evaluation.measures import Measure, Metric, all_measures
-from training.evaluation.published import ABLATION_METRICS, ABLATIONS, COMPARISON, PAPER_METRICS, SOURCE
 from training.evaluation.ratings import CriterionScores
 from training.evaluation.report.strips import strips, worst_turns
-from training.evaluation.report.tables import Table, by_character, by_metric, comparison, head_of, in_print
+from training.evaluation.report.tables import (
+    ABLATION_METRICS,
+    ABLATIONS,
+    COMPARISON,
+    PAPER_METRICS,
+    SOURCE,
+    Table,
+    by_character,
+    by_metric,
+    comparison,
+    head_of,
+    in_print,
+)
 from training.evaluation.study import StudyResults, read_results
 
 WORST_BY = ("clip_t", "clip_t_e", "clip_i", "dreamsim")

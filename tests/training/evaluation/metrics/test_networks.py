@@ -14,8 +14,7 @@ from pipeline.core.errors import UserError
 from tests.support.networks.random_dreamsim import save_random_dreamsim
 from tests.support.networks.small_clip import save_small_clip, save_small_open_clip
 from training.evaluation.metrics.appearance import COPY_BITS, Appearance, different_bits, hashes_of
-from training.evaluation.metrics.dreamsim_network import load_dreamsim
-from training.evaluation.metrics.networks import load_clip, squares
+from training.evaluation.metrics.networks import load_clip, load_dreamsim, squares
 
 MEADOW = paint(ShapeClip("Ruby", "float up", "meadow", 3))[..., ::-1]
 DESERT = paint(ShapeClip("Sunny", "float up", "desert", 3))[..., ::-1]

@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 
 from training.evaluation.benchmark import Benchmark, BenchmarkGame, Panel
-from training.evaluation.bootstrap import mean, slope
-from training.evaluation.figures import AgentNote, Figures
-from training.evaluation.make_figures import make_figures, write_figures
+from training.evaluation.figures import AgentNote, Figures, make_figures, mean, slope, write_figures
 from training.evaluation.measures import Measure, Metric
 
 METRICS = (Metric(name="clip_t", title="CLIP-T", meaning="m"), Metric(name="acc_f", title="ACC-F", meaning="m"))

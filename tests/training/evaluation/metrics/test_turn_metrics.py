@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from training.evaluation.benchmark import Panel
-from training.evaluation.metrics.game_metrics import place_values, style_values
+from training.evaluation.metrics.turn_metrics import place_values, style_values
 
 EAST, NORTH, BETWEEN = (1.0, 0.0), (0.0, 1.0), (0.6, 0.8)
 
