@@ -47,17 +47,13 @@ class AgentEntry(Record):
     note: str = Field("", description="what a reader of its figures has to know")
     settings: dict[str, str] = Field({}, description="settings of a checkpoint's networks in print, by dotted name")
 
-    def noted_beside(self, first: AgentEntry, before: AgentEntry) -> Self:
-        """Return a checkpoint whose note says in which settings it differs from the first one: its ablation.
-
-        Where an earlier version has not stored those of the first, the note stays as it was before.
-        """
+    def noted_beside(self, first: AgentEntry) -> Self:
+        """Return a checkpoint whose note says in which settings it differs from the first one: its ablation."""
         theirs = first.settings
         changed = [f"{key} {value}, not {theirs[key]}"
                    for key, value in self.settings.items() if value != theirs.get(key, value)]  # fmt: skip
         difference = f"Unlike {first.name}: {'; '.join(changed)}." if changed else ""
-        note = " ".join(filter(None, (difference, self.note))) if theirs else before.note
-        return self.model_copy(update={"note": note})
+        return self.model_copy(update={"note": " ".join(filter(None, (difference, self.note)))})
 
     @property
     def in_print(self) -> str:
@@ -95,7 +91,7 @@ class EvaluationRequest(Record):
             if (before.identity, before.router) != (agent.identity, agent.router):
                 raise ValueError(f"its agent {agent.name} was {before.in_print}, not {agent.in_print}")
             if first and agent.kind == "checkpoint":
-                known[agent.name] = agent.noted_beside(first, before)
+                known[agent.name] = agent.noted_beside(first)
         return self.model_copy(update={"agents": tuple(known.values())})
 
 

@@ -39,7 +39,7 @@ class JudgeSummary(Record):
 
     model: str
     prompt: str
-    temperature: float = Field(0.0, description="of the model; not in summaries of earlier versions")
+    temperature: float
     cast_sha256: str = Field(description="empty: no reference sheet was attached")
     agents: tuple[str, ...]
     repeats: int

@@ -306,17 +306,3 @@ def test_the_note_of_an_ablation_names_its_setting_whenever_it_joins(
     assert notes_of(begun(out, benchmark, released)) == NOTES
     for typed in (linear, released, ours, gc):
         assert notes_of(begun(out, benchmark, typed)) == NOTES
-
-
-def test_an_evaluation_of_an_earlier_version_keeps_its_notes_of_ablations(
-    tmp_path: Path, benchmark: Path, ablations: list[str]
-) -> None:
-    ours, linear, released = ablations
-    path = begun(tmp_path / "out", benchmark, ours, linear).path
-    stored = json.loads((path / "evaluation.json").read_bytes())
-    for agent in stored["agents"]:
-        del agent["settings"]
-    (path / "evaluation.json").write_text(json.dumps(stored), encoding="utf-8")
-    assert notes_of(begun(path, benchmark, linear))["linear"] == NOTES["linear"]
-    notes = notes_of(begun(path, benchmark, ours, released))
-    assert notes == {name: NOTES[name] for name in ("ours", "linear", "released")}

@@ -71,10 +71,6 @@ def test_figures_are_means_overall_by_game_by_character_and_by_turn(tmp_path: Pa
     assert float(next(row for row in rows if row["turn"] == "2")["value"]) == pytest.approx(0.6)
 
 
-def test_the_same_measures_give_the_same_figures() -> None:
-    assert made() == made()
-
-
 def made() -> Figures:
     panels = {"a": "Ponyo", "b": "Lisa"}
     games = [

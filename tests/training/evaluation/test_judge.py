@@ -25,7 +25,6 @@ from typer.testing import CliRunner
 
 from examples.world.barcode import read_stripes
 from flows.cli import app
-from flows.evaluate.reporting import remake_report
 from pipeline.captions.cast import Cast
 from pipeline.captions.endpoint import Endpoint
 from pipeline.core.atomic import held
@@ -241,11 +240,7 @@ def test_the_command_in_the_report_asks_nothing_again(evaluation: EvaluationFold
         done = CliRunner().invoke(app, shlex.split(typed.replace("URL", server.address)))
         assert done.exit_code == 0, done.output
         assert len(server.requests) == asked
-    summary = json.loads((path := evaluation.path / "judge" / "summary.json").read_bytes())
-    assert summary.pop("temperature") == 0.7
-    path.write_text(json.dumps(summary))  # as an earlier version wrote it
-    remake_report(evaluation)
-    assert judge_commands(evaluation) == [typed.replace(" --temperature 0.7", "")]
+    assert "--temperature 0.7" in typed
 
 
 def judge_commands(evaluation: EvaluationFolder) -> list[str]:

@@ -15,7 +15,6 @@ from examples.evaluation.painted_agents import (
     write_games,
     write_played,
 )
-from examples.evaluation.painted_network import PaintedNetwork
 from tests.support.networks.small_clip import save_small_clip
 from training.evaluation.figures import Figures
 from training.evaluation.measures import Measure
@@ -79,11 +78,3 @@ def test_a_network_that_is_absent_leaves_its_metrics_out_and_the_appearance_take
     metrics = {each.metric for each in measured(tmp_path, MetricNetworks(motion=SETTINGS), {})}
     assert {"acc_f", "acc_s", "style", "identity", "cast_shown", "copies", "turn_seconds"} <= metrics
     assert not {"clip_i", "dreamsim", "clip_t", "clip_t_e"} & metrics
-
-
-def test_measured_again_nothing_is_decoded_and_the_measures_are_equal(tmp_path: Path) -> None:
-    networks = MetricNetworks(PaintedNetwork(), motion=SETTINGS)
-    before = measured(tmp_path, networks, {})
-    written = {path: path.stat().st_mtime_ns for path in (tmp_path / "features").rglob("*.safetensors")}
-    assert measured(tmp_path, networks, {}) == before
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "features").rglob("*.safetensors")} == written

@@ -32,13 +32,3 @@ def test_every_baseline_gets_the_scene_with_its_time_and_one_asks_for_it(tmp_pat
         seconds.append((first.seconds, second.seconds))
     assert seconds == [(0.31, 0.32)] * 2
     assert router.asked == 2
-
-
-def test_scenes_kept_without_a_time_are_read(tmp_path: Path) -> None:
-    router = Slow()
-    KeptScenes(router, tmp_path).route([], "Qiqi runs")  # type: ignore[arg-type]
-    [path] = tmp_path.iterdir()
-    path.write_text(path.read_text().replace(',"seconds":0.31', ""))
-    assert "seconds" not in path.read_text()
-    assert KeptScenes(router, tmp_path).route([], "Qiqi runs").seconds == 0  # type: ignore[arg-type]
-    assert router.asked == 1
