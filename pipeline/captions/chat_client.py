@@ -6,8 +6,9 @@
 
 A request is sent again, after a pause, on every transient failure: timeout, 5xx, a connection closed early, a body that
 is not the protocol's JSON. It is not sent again when the server rejects it. All requests share what concerns the
-server: the slots, the pause that a 429 asks for, and one probe that waits for a server that has died. The requests that
-the server was answering when it died are then sent one at a time; the request at which it dies again is given up.
+server: the slots, the pause that a 429 asks for, and one probe that waits for a server that has died. A 429 also halves
+the slots; they come back one a round of answers, as TCP's window does. The requests that the server was answering when
+it died are then sent one at a time; the request at which it dies again is given up.
 """
 
 from __future__ import annotations
@@ -87,6 +88,10 @@ class ChatClient:
         self._protocol = ChatProtocol(endpoint)
         self._server = (endpoint.address, endpoint.model)
         self._slots = asyncio.Semaphore(endpoint.concurrency)
+        self._limit, self._kept_back = endpoint.concurrency, 0
+        """Slots to use, and slots that are not free again because they exceed this limit."""
+        self._answers = self._in_flight = 0
+        """Answers since the limit last changed, and requests that the server has not answered yet."""
         self._alone, self._probe, self._stopped = asyncio.Lock(), asyncio.Lock(), asyncio.Event()
         self._stopped_by: UserError | None = None
         self._resumes_at = self._refused_at = self._died_at = 0.0
@@ -150,7 +155,7 @@ class ChatClient:
                             answer = await post("/chat/completions", content=body, cast_to=httpx2.Response)
                         reply = self._protocol.reply(request, answer.content)
                         _answered.add(self._server)
-                        self._refusals = 0
+                        self._note_answer()
                         return reply
                 except UnreachableError as failure:
                     self._note_delay(tries, failure)
@@ -186,14 +191,39 @@ class ChatClient:
         async with AsyncExitStack() as held:
             if alone:
                 await held.enter_async_context(self._alone)
+                self._raise_limit(self.endpoint.concurrency)  # it needs every slot
             for _ in range(self.endpoint.concurrency if alone else 1):
-                await held.enter_async_context(self._slots)
+                await self._slots.acquire()
+                held.callback(self._free_slot)
             while (pause := self._resumes_at - time.monotonic()) > 0 and not self._stopped_by:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._stopped.wait(), pause)
             if self._stopped_by:
                 raise self._stopped_by
-            yield time.monotonic()
+            self._in_flight += 1
+            try:
+                yield time.monotonic()
+            finally:
+                self._in_flight -= 1
+
+    def _free_slot(self) -> None:
+        if self.endpoint.concurrency - self._kept_back > self._limit:
+            self._kept_back += 1
+        else:
+            self._slots.release()
+
+    def _raise_limit(self, limit: int) -> None:
+        self._limit, self._answers = limit, 0
+        while self.endpoint.concurrency - self._kept_back < limit:
+            self._kept_back -= 1
+            self._slots.release()
+
+    def _note_answer(self) -> None:
+        """Note an answer: the server is not overloaded, and after a round of answers it may bear one request more."""
+        self._refusals = 0
+        self._answers += 1
+        if self._limit < self.endpoint.concurrency and self._answers >= self._limit:
+            self._raise_limit(self._limit + 1)
 
     def _note_delay(self, tries: _Tries, failure: FailedError) -> None:
         """Count one more time that the server was not there for a request."""
@@ -205,15 +235,17 @@ class ChatClient:
         """Let all requests wait, for as long as the server asks, or twice as long each time.
 
         Raises:
-            EndpointLostError: the server has refused too many requests in a row.
+            EndpointLostError: the server has refused too many requests in a row, and answers none.
         """
         seconds = failure.pause_seconds
         if started >= self._refused_at:  # not in flight at an earlier refusal
             self._refusals += 1
             self._refused_at = time.monotonic()
+            if not self._alone.locked():
+                self._limit, self._answers = max(self._limit // 2, 1), 0
             own = self.endpoint.first_pause_seconds * 2.0 ** (self._refusals - 1) * _jitter()
             seconds = max(min(own, _LONGEST_OWN_PAUSE_SECONDS), seconds)
-        if self._refusals >= self.endpoint.attempts:
+        if self._refusals >= self.endpoint.attempts and self._in_flight == 1:  # it answers no other one either
             remedy = _LATER if await self._protocol.is_up() else self.endpoint.remedy
             reason = f"{failure} after {self.endpoint.attempts} attempts"
             raise self._unusable(reason, EndpointLostError, remedy) from None

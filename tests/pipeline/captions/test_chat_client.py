@@ -123,11 +123,29 @@ def test_a_refusal_pauses_every_request() -> None:
 
     def busy_once(_: Request) -> Answer:
         arrivals.append(time.monotonic())
-        return Answer(status=429, headers={"Retry-After": "1"}) if len(arrivals) == 1 else Answer("fine")
+        if len(arrivals) == 1:
+            return Answer(status=429, headers={"Retry-After": "1"})
+        return Answer("fine", delay_seconds=0.2)
 
     with CaptionServer(busy_once) as server:
         assert ask(server, count=6, concurrency=2) == ["fine"] * 6
     assert sum(arrival < arrivals[0] + 0.9 for arrival in arrivals) <= 2, "those in flight"
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_a_server_that_takes_few_requests_at_once_answers_all_of_them(at_once: int) -> None:
+    free = threading.BoundedSemaphore(at_once)
+
+    def answer(_: Request) -> Answer:
+        if not free.acquire(blocking=False):
+            return Answer(status=429)
+        time.sleep(0.1)
+        free.release()
+        return Answer("fine")
+
+    with CaptionServer(answer) as server:
+        assert ask(server, count=40, concurrency=16) == ["fine"] * 40
+        assert len(server.requests) < 150
 
 
 @pytest.mark.parametrize(
