@@ -237,16 +237,16 @@ def test_a_server_that_is_just_starting_is_waited_for_and_named_at_once() -> Non
     served: list[CaptionServer] = []
 
     def start() -> None:
+        while not lines:
+            time.sleep(0.02)
         served.append(CaptionServer(lambda _: Answer("fine"), port=port).__enter__())
 
-    timer = threading.Timer(0.4, start)
-    timer.start()
-    try:
-        with listening() as lines:
-            assert ask(ended, count=4, first_pause_seconds=0.05) == ["fine"] * 4
-    finally:
-        timer.join()
-        served[0].__exit__()
+    with listening() as lines:
+        starter = threading.Thread(target=start, daemon=True)
+        starter.start()
+        assert ask(ended, count=4, first_pause_seconds=0.05) == ["fine"] * 4
+    starter.join()
+    served[0].__exit__()
     [line] = lines
     assert line.startswith(f"waiting for the model server at {ended.address}: no connection")
 
