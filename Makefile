@@ -40,7 +40,7 @@ install: .venv/installed  ## the data half, without torch
 install-flow: .venv/installed-flow  ## also optical flow by a network (torch, ptlflow)
 install-train: .venv/installed-train  ## also the networks: to play and to train (torch, transformers, diffusers, peft)
 install-evaluate: .venv/installed-evaluate  ## also DreamSim and open_clip, to evaluate games with
-install-cloud: .venv/installed-cloud  ## also object stores: films, cast and data sets at s3:// addresses
+install-cloud: .venv/installed-cloud  ## also object stores: films, cast and datasets at s3:// addresses
 install-ray: .venv/installed-ray  ## also Ray: stages on a cluster
 install-dev: .venv/installed-dev  ## everything, for working on the project
 
@@ -51,7 +51,7 @@ install-dev: .venv/installed-dev  ## everything, for working on the project
 
 lmdeploy-env: .venv-lmdeploy/installed  ## lmdeploy for `animegamer caption-server`, in .venv-lmdeploy: 7.8 GB, 2 minutes
 
-demo: install  ## build a data set from Big Buck Bunny: its first 125 s, or all of it with FILM=full
+demo: install  ## build a dataset from Big Buck Bunny: its first 125 s, or all of it with FILM=full
 	film="$$($(BIN)/python -m examples.bunny.film)" && cast="$$($(BIN)/python -m examples.bunny.cast)" && \
 		$(BIN)/animegamer build "$$film" --cast "$$cast" --out $(OUT) --config examples/bunny/demo.toml \
 		$(if $(filter full,$(FILM)),,--end 125)

@@ -1,4 +1,4 @@
-"""Benchmark of reading a large data set: CPU seconds and memory of a notebook and of `animegamer clips`.
+"""Benchmark of reading a large dataset: CPU seconds and memory of a notebook and of `animegamer clips`.
 
     make bench-clips                                                 100,000 clips in 28 films
     .venv/bin/python -m benchmarks.clips --clips 20000
@@ -26,7 +26,7 @@ NOTEBOOK = "import sys; from pipeline.notebook import open_dataset; data = open_
 
 def main() -> None:
     """Run the benchmark and print its table."""
-    parser = argparse.ArgumentParser(description="Seconds to read the tables of a large data set.")
+    parser = argparse.ArgumentParser(description="Seconds to read the tables of a large dataset.")
     parser.add_argument("--clips", type=int, default=100_000)
     count = parser.parse_args().clips
     with tempfile.TemporaryDirectory(prefix="bench-clips-") as folder:

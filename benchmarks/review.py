@@ -81,7 +81,7 @@ DECIDE = """async () => {
 
 @contextmanager
 def serving(root: Path) -> Iterator[str]:
-    """Run `animegamer review` on a data set, and yield its address."""
+    """Run `animegamer review` on a dataset, and yield its address."""
     command = [sys.executable, "-m", "flows.cli", "review", str(root), "--port", "0", "--reviewer", "bench"]
     server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
@@ -141,7 +141,7 @@ def work(page: Page, repeats: int) -> dict[str, list[float]]:
 
 
 def measure(root: Path, clips: int, repeats: int) -> dict[str, list[float]]:
-    """Measure the page over a data set of this many clips."""
+    """Measure the page over a dataset of this many clips."""
     write_dataset(root, clips)
     with serving(root) as address, browsing() as browser:
         grids = [first_grid(browser, address) for _ in range(repeats)]

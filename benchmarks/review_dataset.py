@@ -1,4 +1,4 @@
-"""Data set for benchmarks: thousands of clips that are hard links to a few, with captions.
+"""Dataset for benchmarks: thousands of clips that are hard links to a few, with captions.
 
 write_dataset(Path("data"), clips=20_000)
 """
@@ -32,10 +32,10 @@ REASONS = ("dark", "near-duplicate", "too still")
 
 
 def write_dataset(root: Path, clips: int, films: int = 4, size: tuple[int, int] = (480, 720)) -> Dataset:
-    """Write the tables and the clip files of a built data set.
+    """Write the tables and the clip files of a built dataset.
 
     Args:
-        root: folder of the data set.
+        root: folder of the dataset.
         clips: number of clips, shared out evenly.
         films: number of films.
         size: height and width of the clips.

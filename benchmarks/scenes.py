@@ -153,7 +153,7 @@ def compose(folder: Path, letter: str, encoding: str) -> Path:
 
 
 def build(film: Path, folder: Path, letter: str, encoding: str, truth: Truth) -> Result:
-    """Build a data set of the film and compare its scenes and clips with the truth."""
+    """Build a dataset of the film and compare its scenes and clips with the truth."""
     config = folder / "build.toml"
     config.write_text("[looks]\ntext = false\n[selection]\nnear_duplicates = false\n")
     with tempfile.TemporaryDirectory(dir=folder) as out:

@@ -137,7 +137,7 @@ def run_stages(
     """Run each stage that is stale or has pending work, in order, as tasks.
 
     Args:
-        workspace: workspace of the data set.
+        workspace: workspace of the dataset.
         film_id: the film.
         stages: returns the stages; called here so that its errors, such as a missing cast folder, are failures of the
             film.

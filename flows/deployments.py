@@ -169,7 +169,7 @@ def run_at_a_worker(film_id: str, request: BuildRequest) -> State[Any]:
 
 
 def _under_way(client: SyncPrefectClient, film_id: str, out: str) -> Iterator[FlowRun]:
-    """Scheduled and running runs of the deployment, from any source, for the same film of the same data set."""
+    """Scheduled and running runs of the deployment, from any source, for the same film of the same dataset."""
     state = FlowRunFilterState(type=FlowRunFilterStateType(any_=_UNDER_WAY))
     for offset in count(0, _PAGE):
         page = client.read_flow_runs(
@@ -184,7 +184,7 @@ def _under_way(client: SyncPrefectClient, film_id: str, out: str) -> Iterator[Fl
 
 
 def _film_and_dataset(run: FlowRun) -> tuple[str, str]:
-    """Film and data set of a run; empty where its parameters lack them."""
+    """Film and dataset of a run; empty where its parameters lack them."""
     return run.parameters.get("film_id", ""), _normalized(run.parameters.get("request", {}).get("out", ""))
 
 

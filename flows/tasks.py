@@ -31,7 +31,7 @@ RETRIES = 3
 
 @dataclass(frozen=True)
 class FilmJob:
-    """Argument of a task, which may run on another machine: the path or address of the data set and the film's id."""
+    """Argument of a task, which may run on another machine: the path or address of the dataset and the film's id."""
 
     out: str
     film_id: str

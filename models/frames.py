@@ -32,7 +32,7 @@ LATENT_CHANNELS = 16
 class Moments:
     """Mean and log variance of a clip's latents, a normal distribution per element, scaled, in float32.
 
-    A data set stores the moments, so that training can draw new latents in each epoch.
+    A dataset stores the moments, so that training can draw new latents in each epoch.
     """
 
     mean_BTCHW: Tensor

@@ -1,4 +1,4 @@
-"""Data set in a notebook: tables of clips and films as pandas DataFrames, frames of a clip as an array, clips to see.
+"""Dataset in a notebook: tables of clips and films as pandas DataFrames, frames of a clip as an array, clips to see.
 
     from pipeline.notebook import open_dataset
 
@@ -7,8 +7,8 @@
     data.sheet(fast)
     data.frames(fast.clip_id.iloc[0])                   # RGB, uint8 of (16, 480, 720, 3)
 
-Of a data set at an address only the tables are fetched, and each clip when it is asked for. The tables are read once;
-open the data set again after a build. This is the only module that imports pandas.
+Of a dataset at an address only the tables are fetched, and each clip when it is asked for. The tables are read once;
+open the dataset again after a build. This is the only module that imports pandas.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ FATES = ("kept", "dropped", "failed", "pending")
 
 
 def open_dataset(place: str | Path) -> OpenedDataset:
-    """Open a data set to look at it; nothing in it is changed.
+    """Open a dataset to look at it; nothing in it is changed.
 
     Args:
         place: output of `animegamer build --out`: a folder, or an address.
 
     Raises:
-        UserError: there is no data set, a table cannot be read, or the store cannot be reached.
+        UserError: there is no dataset, a table cannot be read, or the store cannot be reached.
     """
     return OpenedDataset(open_tables(str(place)))
 
 
 class OpenedDataset:
-    """A data set as its tables were when it was opened."""
+    """A dataset as its tables were when it was opened."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
@@ -104,7 +104,7 @@ class OpenedDataset:
                 self._workspace.fetch(f"{film_part(row.film_id)}clips/{path.name}")
         if not _is_whole(path, row):
             state = "changed since it was cut" if path.exists() else "missing"
-            raise UserError(f"{path}: is {state}; run `animegamer build` to cut it again, then open the data set again")
+            raise UserError(f"{path}: is {state}; run `animegamer build` to cut it again, then open the dataset again")
         return path
 
     def frames(self, clip_id: str) -> NDArray[np.uint8]:

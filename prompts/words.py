@@ -59,7 +59,7 @@ def adverb(phrase: str) -> str:
     return phrase if _is(word, "ADV") and not _is(made, "ADV") else " ".join([*before, made])
 
 
-@lru_cache(maxsize=1 << 16)  # a data set has few values, and many clips of each
+@lru_cache(maxsize=1 << 16)  # a dataset has few values, and many clips of each
 def lemmas(phrase: str, kind: Literal["NOUN", "VERB"]) -> str:
     """Return a value of a tag in the form that it shares with values that mean the same by grammar.
 

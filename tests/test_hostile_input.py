@@ -202,7 +202,7 @@ def test_a_hostile_build_succeeds(built: Built) -> None:
 
 
 @pytest.mark.slow
-def test_nothing_is_written_outside_the_data_set(built: Built) -> None:
+def test_nothing_is_written_outside_the_dataset(built: Built) -> None:
     """Home, temporary folder, working directory, films and cast are unchanged; only Prefect's home is new."""
     inside = {"out", "prefect", "commands.log"}
     after = {name: facts for name, facts in snapshot(built.place).items() if name.split("/")[0] not in inside}
@@ -211,7 +211,7 @@ def test_nothing_is_written_outside_the_data_set(built: Built) -> None:
 
 
 @pytest.mark.slow
-def test_no_name_within_the_data_set_is_chosen_by_the_input(built: Built) -> None:
+def test_no_name_within_the_dataset_is_chosen_by_the_input(built: Built) -> None:
     allowed = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
     odd = [path for path in built.out.rglob("*") if set(path.name) - allowed or path.name.startswith("-")]
     assert odd == []

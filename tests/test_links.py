@@ -1,4 +1,4 @@
-"""Links in a data set from a stranger: no command writes or deletes a file of the user's through them."""
+"""Links in a dataset from a stranger: no command writes or deletes a file of the user's through them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def said_by(*arguments: object) -> str:
 
 @pytest.fixture
 def keys(tmp_path: Path) -> Path:
-    """A file of the user's, outside the data set."""
+    """A file of the user's, outside the dataset."""
     path = tmp_path / "keys"
     path.write_text(KEYS)
     return path

@@ -1,4 +1,4 @@
-"""The wheel: in an empty environment it builds a data set and plays a turn, and it holds our packages alone."""
+"""The wheel: in an empty environment it builds a dataset and plays a turn, and it holds our packages alone."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Claims and drift steps: games along the held-out stories, played by every trained model, named by the recogniser.
 
-OUT/claims/NAME.json    by data set, `val` or `unseen`: a figure with its 95% interval for each field of the turns
+OUT/claims/NAME.json    by dataset, `val` or `unseen`: a figure with its 95% interval for each field of the turns
                         played
 OUT/drift/NAME.json     `turns 1-10`, `turns 11-20`, ... of games of 50 turns: the same
 

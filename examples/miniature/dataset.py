@@ -1,4 +1,4 @@
-"""Data step: the world's films, composed and built into data sets by the ordinary pipeline.
+"""Data step: the world's films, composed and built into datasets by the ordinary pipeline.
 
 OUT/films/stories-1.mp4 ...    films of seven stories each, for OUT/dataset: one story in seven is of the split `val`
 OUT/films/more-1.mp4 ...       more of these, for OUT/more, all to train: the model learns from both
@@ -50,7 +50,7 @@ STORIES = 7
 """Stories of a film."""
 MORE = "more"
 _VAL_SHARES = {"dataset": 1 / STORIES, MORE: 0.0}
-"""Share of a data set in the split `val`; that of others is 1."""
+"""Share of a dataset in the split `val`; that of others is 1."""
 CONFIG = Config(
     crop=CropSettings(enabled=False),  # drawn pictures have no borders, but nights are dark
     clips=ClipSettings(frames=17, fps=Fraction(8), height=128, width=192),
@@ -83,7 +83,7 @@ def films_of(
 
 
 def films_of_the_world() -> dict[str, tuple[StoryFilm, ...]]:
-    """Return all scripts by data set."""
+    """Return all scripts by dataset."""
     return {
         "dataset": films_of("stories", 7),
         "unseen": films_of("unseen", 1, unseen=True),
@@ -93,11 +93,11 @@ def films_of_the_world() -> dict[str, tuple[StoryFilm, ...]]:
 
 
 def build_datasets(out: Path, films: Mapping[str, Sequence[StoryFilm]]) -> None:
-    """Compose the films and build their data sets; current parts are not made again.
+    """Compose the films and build their datasets; current parts are not made again.
 
     Args:
         out: folder for everything.
-        films: scripts by data set, a folder in `out`; all but `dataset` and `more` are of the split `val` alone.
+        films: scripts by dataset, a folder in `out`; all but `dataset` and `more` are of the split `val` alone.
     """
     with replacing(out / "truth.jsonl") as part:
         rows = (row for scripts in films.values() for film in scripts for row in rows_of(film))

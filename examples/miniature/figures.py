@@ -93,7 +93,7 @@ def _of_history(turn: ScriptedTurn, named: Named, window: int) -> dict[str, bool
 
 
 def drawn_level(frames_THWC: NDArray[np.uint8]) -> int:
-    """Return the motion level as the pipeline measures it in clips of the data set's size."""
+    """Return the motion level as the pipeline measures it in clips of the dataset's size."""
     settings, clips = CONFIG.motion, CONFIG.clips
     gray_THW = np.stack([cv2.cvtColor(frame_HWC, cv2.COLOR_RGB2GRAY) for frame_HWC in frames_THWC])
     scaled_THW = with_pixels(gray_THW, clips.width * clips.height)

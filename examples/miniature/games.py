@@ -30,7 +30,7 @@ from training.data.turns import PackedTurn, read_turns
 from training.phases.autoencoder import reconstructed
 
 SETS: tuple[tuple[str, str, Split], ...] = (("val", "dataset", "val"), ("unseen", "unseen", "val"))
-"""Name, data set and split of the clips measured."""
+"""Name, dataset and split of the clips measured."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -77,7 +77,7 @@ def train_model(out: Path, variant: Variant | None = None, data: Sequence[str] =
     Args:
         out: folder of the miniature, or of other data with a fitted autoencoder.
         variant: settings in the place of the recipe's.
-        data: data sets in the folder.
+        data: datasets in the folder.
     """
     folder = out / MAIN
     words = [*_training(out, out / FITTED, folder, data), *(_settings(variant, folder) if variant else ())]

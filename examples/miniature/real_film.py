@@ -64,7 +64,7 @@ class Drawn:
 
 
 def train_on_film(out: Path) -> None:
-    """Build the data set, train the networks, and measure what is memorised."""
+    """Build the dataset, train the networks, and measure what is memorised."""
     folder = out / "real-film"
     run_command("build", fetch_bunny(), "--cast", fetch_cast(), "--out", folder / "dataset", "--config", CONFIG)
     train_image_encoder(folder)

@@ -5,7 +5,7 @@ the model never sees, it named the wrong motion in four of five unseen pairs. It
 autoencoder reconstructs it. Motion is blurred there, and a recogniser of sharp clips alone mistook half of the motions.
 
 OUT/recogniser/result                  the network
-OUT/recogniser/accuracy.json           share of clips named correctly, by data set and field: the margin of all its
+OUT/recogniser/accuracy.json           share of clips named correctly, by dataset and field: the margin of all its
                                        figures; and of the clips whose scenes look like none it learned from
 OUT/recogniser/reconstructions.json    PSNR of reconstructions, and share of them named as their originals
 OUT/recogniser/curve.jsonl             its learning curve: accuracy on held-out clips over CPU seconds
@@ -158,7 +158,7 @@ def train_recogniser(out: Path, loop: LoopSettings = LOOP, watch: StepWatcher | 
 
 
 def _held_out(out: Path, truths: Truths, learned: Sequence[tuple[Path, Split]]) -> dict[str, LabelledClips]:
-    """Return the held-out clips by data set, and those of each whose scenes look like none that is learned."""
+    """Return the held-out clips by dataset, and those of each whose scenes look like none that is learned."""
     looks, found = truths.looks_in(learned), {}
     for name, source, split in SETS:
         found[name] = read_labelled([(out / source, split)], truths)
@@ -179,7 +179,7 @@ def _both(first: StepWatcher, second: StepWatcher | None) -> StepWatcher:
 
 
 def read_labelled(sources: Sequence[tuple[Path, Split]], truths: Truths) -> LabelledClips:
-    """Read all clips of splits of data sets at the recogniser's size, with their truth."""
+    """Read all clips of splits of datasets at the recogniser's size, with their truth."""
     frames, rows = [], []
     for source, split in sources:
         for packed in read_turns(open_shards(source, split)):
@@ -233,7 +233,7 @@ def accuracy(recogniser: Recogniser, clips: LabelledClips) -> dict[str, float]:
 def measure_reconstructions(
     out: Path, checkpoint: Checkpoint, recogniser: Recogniser
 ) -> Mapping[str, Mapping[str, Any]]:
-    """Return by data set the PSNR in dB, and the shares of clips of which a field is named as in the original.
+    """Return by dataset the PSNR in dB, and the shares of clips of which a field is named as in the original.
 
     `named` is the share of those of which all fields are.
     """

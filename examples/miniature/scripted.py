@@ -1,4 +1,4 @@
-"""Data set by script: composed films through the ordinary pipeline, captioned by their script.
+"""Dataset by script: composed films through the ordinary pipeline, captioned by their script.
 
     build_scripted(Path("dataset"), [ScriptedFilm(path, truth, caption_of)], config, cast)
 
@@ -78,7 +78,7 @@ class CaptionByScript(Stage):
 
 
 def build_scripted(out: Path, films: Sequence[ScriptedFilm], config: Config, cast: Path) -> Dataset:
-    """Make a data set of composed films; current parts are not made again.
+    """Make a dataset of composed films; current parts are not made again.
 
     Without level edges in the configuration, the levels are calibrated to the films. No data card and no report are
     written, since they describe captions by rules or by a model.
@@ -86,7 +86,7 @@ def build_scripted(out: Path, films: Sequence[ScriptedFilm], config: Config, cas
     Raises:
         UserError: a file cannot be read as a film.
         RecordError: a stage cannot use a film.
-        StoreError: the folder holds a data set of other films.
+        StoreError: the folder holds a dataset of other films.
     """
     paths = tuple(str(film.path) for film in films)
     request = BuildRequest(films=paths, out=str(out), cast=str(cast), config=config, until=Until.motion)

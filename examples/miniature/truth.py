@@ -88,7 +88,7 @@ class Truths:
         return scenes[bisect_right([scene.start_seconds for scene in scenes], middle) - 1]
 
     def looks_in(self, sources: Iterable[tuple[Path, Split]]) -> frozenset[Hashable]:
-        """Return the looks of all scenes that have a clip in these splits of data sets; a split may be empty."""
+        """Return the looks of all scenes that have a clip in these splits of datasets; a split may be empty."""
         filled = [each for each in sources if any(entry.split == each[1] for entry in open_index(each[0]).shards)]
         catalogs = [Catalog.read(open_shards(source, split)) for source, split in filled]
         return frozenset(self.of(turn.sample).look for catalog in catalogs for turn in catalog.turns)

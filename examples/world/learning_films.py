@@ -1,4 +1,4 @@
-"""Learning films: moving shapes as ordinary data sets, with motion measured by the motion stage, and shards.
+"""Learning films: moving shapes as ordinary datasets, with motion measured by the motion stage, and shards.
 
     write_films(Path("bench-learning/data"), [FIRST, SECOND])
 
@@ -126,13 +126,13 @@ def story(name: str, named: float, turns: int = 20) -> ShapeFilm:
 
 
 def write_films(root: Path, films: Sequence[ShapeFilm]) -> Path:
-    """Make a data set of films, all in the training split, unless it exists.
+    """Make a dataset of films, all in the training split, unless it exists.
 
     Returns:
-        The data set folder.
+        The dataset folder.
 
     Raises:
-        UserError: the folder holds a data set of other films.
+        UserError: the folder holds a dataset of other films.
     """
     dataset = Dataset(root)
     if (root / "shards" / "index.json").exists():

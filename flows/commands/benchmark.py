@@ -1,4 +1,4 @@
-"""Commands `benchmark ...`: games that agents are compared on, by a language model or from a data set."""
+"""Commands `benchmark ...`: games that agents are compared on, by a language model or from a dataset."""
 
 from __future__ import annotations
 
@@ -70,14 +70,14 @@ def write(
 
 @benchmark.command()
 def from_data(
-    data: Annotated[str, typer.Argument(metavar="DATA", help="Data set: folder or address.")],
+    data: Annotated[str, typer.Argument(metavar="DATA", help="Dataset: folder or address.")],
     out: Out,
     turns: Annotated[int, typer.Option(min=1, max=500, help="Turns of a game.")] = 10,
     games: Annotated[
         int | None, typer.Option(min=1, help="Maximum number of games, spread over the films. [default: all]")
     ] = None,
 ) -> None:
-    """Take held-out stretches of a data set as games, with the truth of every turn.
+    """Take held-out stretches of a dataset as games, with the truth of every turn.
 
     animegamer benchmark from-data data/ --out games.jsonl
     """

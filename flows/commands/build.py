@@ -49,7 +49,7 @@ def build(
     ],
     out: Annotated[
         str,
-        typer.Option("--out", "-o", help="Data set to create or update: a folder, or s3://bucket/folder."),
+        typer.Option("--out", "-o", help="Dataset to create or update: a folder, or s3://bucket/folder."),
     ],
     cast: Annotated[
         str | None,
@@ -83,7 +83,7 @@ def build(
         bool, typer.Option("--plan", help="Only probe the films and print what the build would take; writes nothing.")
     ] = False,
 ) -> None:
-    """Build a data set from films: WebDataset shards, a data card and a report to look at.
+    """Build a dataset from films: WebDataset shards, a data card and a report to look at.
 
     Safe to run again at any time: finished, unchanged parts are skipped.
 
@@ -137,7 +137,7 @@ def _check_limits() -> None:
 
 
 def _only_plan(request: BuildRequest) -> int:
-    """Print what the build would take; the data set is only read, and not made."""
+    """Print what the build would take; the dataset is only read, and not made."""
     from flows.console.summary import print_estimate
     from pipeline.plan.build_plan import draft_plan
     from pipeline.plan.workspace import Workspace

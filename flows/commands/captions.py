@@ -106,7 +106,7 @@ def caption_server(
 
 def captions(
     dataset: DatasetPlace,
-    tries: Annotated[int, typer.Option("--try", min=1, help="Clips to ask about, spread over the data set.")] = 20,
+    tries: Annotated[int, typer.Option("--try", min=1, help="Clips to ask about, spread over the dataset.")] = 20,
     config: Annotated[
         Path | None,
         typer.Option(help="TOML with the section [captions], the only one used; all else is as in the last build."),
@@ -117,7 +117,7 @@ def captions(
         float | None, typer.Option("--price-per-million-tokens", min=0, help="Price of a service, for the cost.")
     ] = None,
 ) -> None:
-    """Try the caption server on a few clips, and print what the captions of the whole data set would cost.
+    """Try the caption server on a few clips, and print what the captions of the whole dataset would cost.
 
     Writes DATASET/captions-try.html with the pictures and the replies side by side. The replies are stored, so no build
     asks again about clips with usable ones. Each trial asks again about its clips with unusable ones. The clips must

@@ -86,9 +86,9 @@ def clips(
     search: SearchOption = "",
     csv: Annotated[bool, typer.Option("--csv", help="Print everything known about each clip, as CSV.")] = False,
 ) -> None:
-    """List the clips of a data set that meet all conditions; without any, all clips, dropped ones too.
+    """List the clips of a dataset that meet all conditions; without any, all clips, dropped ones too.
 
-    Of a data set at an address, only its tables are fetched.
+    Of a dataset at an address, only its tables are fetched.
 
         animegamer clips data/ --verdict kept --level 4-5 --character Ponyo
 

@@ -1,6 +1,6 @@
-"""Commands on an existing data set: `status`, `verify`, `report`, `remove`, `calibrate` and `vocabulary`.
+"""Commands on an existing dataset: `status`, `verify`, `report`, `remove`, `calibrate` and `vocabulary`.
 
-Each takes a folder or an address; a data set at an address is fetched first, and sent back if it was changed.
+Each takes a folder or an address; a dataset at an address is fetched first, and sent back if it was changed.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ def checked_request(**fields: Any) -> BuildRequest:
 
 
 def open_workspace(dataset: str) -> Workspace:
-    """Open the data set, fetched if at an address; a local copy that a build is working on is the newest version."""
+    """Open the dataset, fetched if at an address; a local copy that a build is working on is the newest version."""
     from pipeline.core.atomic import HeldError
     from pipeline.plan.workspace import Workspace
 
     workspace = Workspace(dataset)
     if workspace.is_copy:
-        with suppress(HeldError), workspace.locked("fetching the data set"):
+        with suppress(HeldError), workspace.locked("fetching the dataset"):
             workspace.fetch()
     workspace.check_made()
     return workspace
@@ -132,7 +132,7 @@ def verify(dataset: DatasetPlace) -> None:
 
 
 def report(dataset: DatasetPlace) -> None:
-    """Write the data card and the report of the data set again, and print their paths."""
+    """Write the data card and the report of the dataset again, and print their paths."""
     from pipeline.pages.card import write_card
     from pipeline.pages.report import write_report
 
@@ -150,7 +150,7 @@ def remove(
     ],
     yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
 ) -> None:
-    """Take films out of a data set: delete their folders, with clips, tables and the replies of a captioner.
+    """Take films out of a dataset: delete their folders, with clips, tables and the replies of a captioner.
 
     The films' own video files stay. Shards, card and report stay too, until the next `animegamer build` of the other
     films publishes without these. A removed film that is built again is decoded and captioned anew.
@@ -165,7 +165,7 @@ def remove(
         record = workspace.dataset.record
         names = {entry.film_id: entry.name for entry in record.films}
         if unknown := [film_id for film_id in films if film_id not in names]:
-            there = f"the films are {', '.join(names)}" if names else "the data set has no films"
+            there = f"the films are {', '.join(names)}" if names else "the dataset has no films"
             raise UserError(f"{', '.join(unknown)}: no such film here; {there}")
         folders = [workspace.dataset.folder(film_id) for film_id in dict.fromkeys(films)]
         for folder in folders:
@@ -200,7 +200,7 @@ def calibrate(
         typer.Option(help="`quantiles`: equal counts per level; `published`: midpoints of the published table."),
     ] = Method.quantiles,
 ) -> None:
-    """Fit the edges of the five motion levels to a data set, from the measured motion scopes.
+    """Fit the edges of the five motion levels to a dataset, from the measured motion scopes.
 
     The edges go into `dataset.json`; the next `animegamer build` uses them for verdicts, captions and shards. A
     `motion.edges` in your configuration takes precedence.
@@ -219,7 +219,7 @@ def calibrate(
 
 
 def vocabulary(dataset: DatasetPlace) -> None:
-    """Suggest which motions and places mean the same, in `vocabulary.toml` of the data set, for you to edit.
+    """Suggest which motions and places mean the same, in `vocabulary.toml` of the dataset, for you to edit.
 
     Only spellings are compared: add synonyms by hand (`"forest" = ["woods"]`). The next build publishes with it.
     """

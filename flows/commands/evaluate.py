@@ -60,7 +60,7 @@ def run(
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option(help="Data set that the agents were trained on: its optical flow, level edges and real clips."),
+        typer.Option(help="Dataset that the agents were trained on: its optical flow, level edges and real clips."),
     ] = None,
     note: Annotated[list[str], typer.Option(help="Sentence for the head of the report. Repeatable.")] = [],  # noqa: B006  # copied by typer
     seed: Annotated[int, typer.Option(min=0, help="All agents play a game from the same noise.")] = 0,

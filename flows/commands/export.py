@@ -144,7 +144,7 @@ def _say_written(plan: ExportPlan, written: Written) -> None:
     for name, yours in written.edits.items():
         became = f"your version is {yours} now" if yours != name else "left as it is; delete it for a new one"
         say(f"{name} was changed by hand: {became}", "yellow")
-    how = "cut from the films" if plan.cuts else "as in the data set"
+    how = "cut from the films" if plan.cuts else "as in the dataset"
     say(
         f"{out}: {written.clips} clips of {clips.frames} frames at {float(clips.fps):g} a second, "
         f"{clips.width}x{clips.height}, {how}; {written.changed} files written, {written.removed} removed"

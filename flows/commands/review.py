@@ -23,7 +23,7 @@ def review(
 ) -> None:
     """Serve a page to review the clips on, on this machine only.
 
-    Every decision is added to `review.jsonl` in the data set, or to `[review] file`, and is published by the next
+    Every decision is added to `review.jsonl` in the dataset, or to `[review] file`, and is published by the next
     build. Captions of the machine are never changed. Two people may review at once, each with a separate server.
 
         animegamer review data/ --reviewer anna
@@ -40,10 +40,10 @@ def review(
 
 
 def local_dataset(place: str) -> Dataset:
-    """Open a data set in a folder of this machine.
+    """Open a dataset in a folder of this machine.
 
     Raises:
-        UserError: it is at an address, or is no data set.
+        UserError: it is at an address, or is no dataset.
     """
     from pipeline.core.store import open_dataset
     from pipeline.remote.objects import is_address

@@ -1,4 +1,4 @@
-"""Inputs of an evaluation as the user names them: agents, reference pictures, networks and data set.
+"""Inputs of an evaluation as the user names them: agents, reference pictures, networks and dataset.
 
 Imports no torch, so that a mistyped folder is an error at once and not after the games are played.
 """
@@ -69,7 +69,7 @@ def _held_by(folder: Path) -> Literal["checkpoint", "baseline", "clips"]:
 
 @dataclass(frozen=True)
 class Yardsticks:
-    """Reference pictures, networks and data set to measure with."""
+    """Reference pictures, networks and dataset to measure with."""
 
     cast: Path | None = None
     """Reference pictures, a folder per character."""
@@ -78,7 +78,7 @@ class Yardsticks:
     dreamsim: Path | None = None
     """Folder of DreamSim's weights."""
     data: Path | None = None
-    """Data set that the agents were trained on: its optical flow, level edges and real clips."""
+    """Dataset that the agents were trained on: its optical flow, level edges and real clips."""
     notes: tuple[str, ...] = ()
     """Sentences of the user for the head of the report."""
 
@@ -105,12 +105,12 @@ class Yardsticks:
 
     @cached_property
     def dataset(self) -> Dataset | None:
-        """The data set. UserError if there is none in the folder."""
+        """The dataset. UserError if there is none in the folder."""
         return open_dataset(self.data) if self.data else None
 
     @property
     def motion(self) -> MotionSettings:
-        """The data set's settings of optical flow, with its level edges."""
+        """The dataset's settings of optical flow, with its level edges."""
         if self.dataset is None:
             return MotionSettings()
         record = self.dataset.record

@@ -3,7 +3,7 @@
     serve_review(dataset, ReviewTask(file=Path("review.jsonl"), reviewer="anna"))
 
 GET  /                        the page, from the package
-GET  /api/info                data set, reviewer, cast, forms of the values, faults of the review file
+GET  /api/info                dataset, reviewer, cast, forms of the values, faults of the review file
 GET  /api/clips               all clips with the machine's captions and verdicts
 GET  /api/reviews             standings of all reviewed fields
 POST /api/decisions           append decisions; the reply comes when they are on the disk
@@ -49,12 +49,12 @@ def serve_review(dataset: Dataset, task: ReviewTask, port: int = PORT) -> None:
     """Serve the review page on this machine until Ctrl-C or SIGTERM.
 
     Args:
-        dataset: data set whose clips are shown.
+        dataset: dataset whose clips are shown.
         task: clips to decide about, reviewer, and file for the decisions.
         port: port on 127.0.0.1; 0 is any free port.
 
     Raises:
-        UserError: the data set or the review file cannot be read, or the port is in use.
+        UserError: the dataset or the review file cannot be read, or the port is in use.
     """
     with until_stopped(), listening(port, "the review") as listener:
         clips = ReviewedClips(dataset, task)

@@ -83,10 +83,10 @@ class InvalidDecisionError(UserError):
 
 
 class ReviewedClips:
-    """Clips of a data set with their standings; thread-safe.
+    """Clips of a dataset with their standings; thread-safe.
 
     Raises:
-        UserError: the data set or the review file cannot be read, a clip of the task is not in the data set, or the
+        UserError: the dataset or the review file cannot be read, a clip of the task is not in the dataset, or the
             reviewer's name cannot be stored.
     """
 
@@ -105,7 +105,7 @@ class ReviewedClips:
         asked = self._clips if task.clip_ids is None else task.clip_ids
         self._places = {clip_id: place for place, clip_id in enumerate(asked)}
         if missing := self._places.keys() - self._clips.keys():
-            raise UserError(f"{len(missing)} clips are not in this data set any more, such as {min(missing)}")
+            raise UserError(f"{len(missing)} clips are not in this dataset any more, such as {min(missing)}")
         for clip_id in list(self._places)[:1]:
             self._decision(Change(clip=clip_id, field=KEEP), _now())  # checks the reviewer's name
 
@@ -221,7 +221,7 @@ class ReviewedClips:
         except ValidationError as error:
             raise InvalidDecisionError(faults_of(error).replace("Value error, ", "")) from error
         if not is_in_cast(decision.field, decision.value, self._record.cast):
-            raise InvalidDecisionError(f"{change.field}: names must be of this data set's cast")
+            raise InvalidDecisionError(f"{change.field}: names must be of this dataset's cast")
         return decision
 
 
@@ -267,7 +267,7 @@ def doubts_of(clips: Sequence[ReviewableClip], edges: Sequence[float] | None) ->
     """Return the doubts about each clip, by clip id.
 
     Args:
-        clips: all clips of the data set, which decide the values that are rare.
+        clips: all clips of the dataset, which decide the values that are rare.
         edges: edges of the motion levels.
     """
     captions = [clip.caption for clip in clips if clip.caption and not clip.caption.fault]

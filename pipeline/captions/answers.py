@@ -9,7 +9,7 @@ A question that has used up its repairs is closed. It can be opened again for on
 A repeat is a clip with a good caption that a build would ask about again, because an ingredient of the question
 changed. Replies cost money or GPU hours, so a build that finds repeats stops before it asks (`refuse_repeats`), until
 the user decides: `--ask-again` asks, `[captions] keep_old` keeps the old captions and flags them. A clip that was never
-asked, or never got a usable reply, is no repeat. Captions whose stored replies are gone, as in a data set that was
+asked, or never got a usable reply, is no repeat. Captions whose stored replies are gone, as in a dataset that was
 copied without them, are kept and flagged as well, unless they are of another model.
 """
 
@@ -237,7 +237,7 @@ def changes_of(question: AnyQuestion, stored: Replies, made: Caption | None) -> 
 def kept_caption(made: Caption | None, changes: Mapping[str, str], model: str) -> Caption | None:
     """Return the clip's old caption, flagged with the ingredients that changed since.
 
-    None if it has no good one, or one by another model: a data set never mixes two.
+    None if it has no good one, or one by another model: a dataset never mixes two.
     """
     if not is_good(made) or made.source != model:
         return None

@@ -1,4 +1,4 @@
-"""Trial: questions about a few clips spread over a data set, and what captions of all clips would cost.
+"""Trial: questions about a few clips spread over a dataset, and what captions of all clips would cost.
 
     trial = try_captions([(folder, folder.read("screened", Verdict))], stage, 20, progress)
     trial.usable_share, trial.tokens_a_clip, trial.hours_left
@@ -42,7 +42,7 @@ class TriedClip:
 
 @dataclass(frozen=True)
 class Trial:
-    """Trial of a captioner, with the figures of the whole data set."""
+    """Trial of a captioner, with the figures of the whole dataset."""
 
     clips: tuple[TriedClip, ...]
     asked: int
@@ -50,7 +50,7 @@ class Trial:
     seconds: float
     """Time of asking them."""
     total: int
-    """Clips of the data set that get a caption."""
+    """Clips of the dataset that get a caption."""
     left: int
     """Those that the next build asks about."""
 
@@ -102,7 +102,7 @@ def try_captions(
     films = {folder.film_id: (folder, *candidates(folder, verdicts)) for folder, verdicts in screened}
     places = [(film_id, clip) for film_id, (_, clips, _) in films.items() for clip in clips]
     if not places:
-        raise UserError("no clips to ask about: first build the data set, at least `--until motion`")
+        raise UserError("no clips to ask about: first build the dataset, at least `--until motion`")
     chosen = [places[place] for place in spread(len(places), min(count, len(places)))]
     tried: list[TriedClip] = []
     asked, seconds = 0, 0.0

@@ -1,1 +1,1 @@
-"""Foundations of the pipeline: records, settings, the data set folder, the stage protocol, safe files."""
+"""Foundations of the pipeline: records, settings, the dataset folder, the stage protocol, safe files."""

@@ -289,7 +289,7 @@ CARD_LETTERS = 100_000
 class CardSettings(Settings):
     """Facts that only you know about the data; copied into the data card."""
 
-    title: str = Field("", max_length=CARD_LETTERS, description="name of the data set")
+    title: str = Field("", max_length=CARD_LETTERS, description="name of the dataset")
     licence: str = Field("", max_length=CARD_LETTERS, description="licence of the films, per film if they differ")
     provenance: str = Field(
         "", max_length=CARD_LETTERS, description="where the films come from and by what right they are used"
@@ -299,7 +299,7 @@ class CardSettings(Settings):
 
 
 class RunSettings(Settings):
-    """Distribution of the work; never part of a fingerprint, nor stored with the data set."""
+    """Distribution of the work; never part of a fingerprint, nor stored with the dataset."""
 
     runner: Literal["threads", "workers", "ray"] = Field(
         "threads",

@@ -23,7 +23,7 @@ from pipeline.core.records import RecordError
 
 BLOCK_BYTES = 1 << 22
 FILM_HASHES = Path(".cache", "content-hashes.json")
-"""Cache file of film hashes, relative to the data set's folder."""
+"""Cache file of film hashes, relative to the dataset's folder."""
 
 
 class Hashes:

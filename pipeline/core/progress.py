@@ -24,7 +24,7 @@ class Watcher(Protocol):
     """Display of the work under way."""
 
     def begin(self, subject: str, name: str) -> Progress:
-        """Show that work starts on a film or on the data set; return the callback for its progress."""
+        """Show that work starts on a film or on the dataset; return the callback for its progress."""
         ...
 
     def end(self, subject: str, name: str, outcome: str) -> None:

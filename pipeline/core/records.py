@@ -20,7 +20,7 @@ from pipeline.core.errors import shortened
 
 SCHEMA_VERSION: Final = 2
 SchemaVersion = Literal[2]
-"""Schema of a file of the data set; a file of another one is refused by name."""
+"""Schema of a file of the dataset; a file of another one is refused by name."""
 
 
 def _as_fraction(value: Any) -> Any:
@@ -229,7 +229,7 @@ class Looks(Record):
 
 
 class Motion(Record):
-    """Motion of a clip. The level is the scope binned by the data set's edges, so it is not stored here."""
+    """Motion of a clip. The level is the scope binned by the dataset's edges, so it is not stored here."""
 
     clip_id: str
     flow_model: str
@@ -296,7 +296,7 @@ class Verdict(Record):
     clip_id: str
     keep: bool
     reasons: tuple[str, ...]
-    level: int | None = Field(description="motion level 1..5 by the data set's edges; null: motion not measured")
+    level: int | None = Field(description="motion level 1..5 by the dataset's edges; null: motion not measured")
     duplicate_of: str | None = Field(description="the clip this one repeats")
 
 

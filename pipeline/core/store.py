@@ -1,4 +1,4 @@
-"""Data set folder: paths of its files, atomic writes, and the stage records with the ingredients of each result.
+"""Dataset folder: paths of its files, atomic writes, and the stage records with the ingredients of each result.
 
     DATASET/
       dataset.json                    films in the order they were added, level edges, flow model, captioner
@@ -10,7 +10,7 @@
       shards/ README.md report.html   the published data
 
 No file is half-written under its final name (`atomic.py`). Names with a leading dot (`.lock`, `.cache/`) belong to this
-machine and are not part of the data set. No folder of it may be a link: a data set from a stranger would choose the
+machine and are not part of the dataset. No folder of it may be a link: a dataset from a stranger would choose the
 folder of the user's that a build writes to and deletes from.
 """
 
@@ -71,7 +71,7 @@ TABLES: dict[str, type[Record]] = {
 
 
 class StoreError(UserError):
-    """A file of the data set cannot be read by this version; the message names the file and the remedy."""
+    """A file of the dataset cannot be read by this version; the message names the file and the remedy."""
 
 
 class FileMark(Record):
@@ -98,7 +98,7 @@ class StageRecord(Record):
 
 
 class FilmFolder:
-    """Folder of one film in the data set.
+    """Folder of one film in the dataset.
 
     Args:
         path: the folder.
@@ -210,7 +210,7 @@ class FilmFolder:
             if path.is_file()
         }
         if not self._scratch:
-            with suppress(OSError, DiskError):  # only a cache: reading a data set needs no write permission
+            with suppress(OSError, DiskError):  # only a cache: reading a dataset needs no write permission
                 hashes.save()
         return marks
 
@@ -220,7 +220,7 @@ class FilmFolder:
 
 
 _FOLDERS = ("films", "shards", "shards/train", "shards/val", "audit", ".cache", ".cache/films")
-"""Folders of a data set that a build writes to or deletes from, beside those of the films."""
+"""Folders of a dataset that a build writes to or deletes from, beside those of the films."""
 
 
 class FilmEntry(Record):
@@ -232,7 +232,7 @@ class FilmEntry(Record):
 
 
 class ClipFormat(Record):
-    """Frames, rate and size that all clips of a data set have."""
+    """Frames, rate and size that all clips of a dataset have."""
 
     frames: int
     fps: Rate
@@ -250,21 +250,21 @@ class LevelCalibration(Record):
 
     @property
     def source(self) -> str:
-        """Text of `edges_from` in a data set with these edges."""
+        """Text of `edges_from` in a dataset with these edges."""
         return f"calibrated: {self.method}"
 
 
 class DatasetRecord(Record):
-    """`dataset.json`: facts about the whole data set."""
+    """`dataset.json`: facts about the whole dataset."""
 
     schema_version: SchemaVersion = SCHEMA_VERSION
     films: tuple[FilmEntry, ...] = Field(default=(), description="in the order they were added")
-    flow_model: str | None = Field(default=None, description="one per data set; edges belong to it")
+    flow_model: str | None = Field(default=None, description="one per dataset; edges belong to it")
     edges: tuple[float, float, float, float] | None = Field(default=None, description="those in use")
     edges_from: str | None = Field(default=None, description="published, config, or `calibrated: METHOD`")
     calibration: LevelCalibration | None = Field(default=None, description="the last one, in use or not")
     level_values: tuple[float, ...] | None = Field(default=None, description="median scope of each level, px per step")
-    captioner: str | None = Field(default=None, description="one per data set: `rules` or a model")
+    captioner: str | None = Field(default=None, description="one per dataset: `rules` or a model")
     clips: ClipFormat | None = None
     cast: tuple[str, ...] = Field(default=(), description="of the last build, and of earlier ones for other films")
     cast_source: str | None = Field(default=None, description="path or address of the cast folder of the last build")
@@ -276,7 +276,7 @@ class Dataset:
 
     Args:
         root: the folder.
-        scratch: folder that takes what a look at a build would write; the data set is then only read.
+        scratch: folder that takes what a look at a build would write; the dataset is then only read.
 
     Raises:
         StoreError: a folder in it is a link.
@@ -288,7 +288,7 @@ class Dataset:
 
     @property
     def record(self) -> DatasetRecord:
-        """`dataset.json`, or an empty record for a new data set."""
+        """`dataset.json`, or an empty record for a new dataset."""
         path = self.root / "dataset.json"
         return _read_model(path, DatasetRecord) if path.exists() else DatasetRecord()
 
@@ -321,7 +321,7 @@ def _read_model(path: Path, model: type[M]) -> M:
     try:
         return model.model_validate_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise StoreError(f"{path}: no such file; is this a data set that `animegamer build` made?") from None
+        raise StoreError(f"{path}: no such file; is this a dataset that `animegamer build` made?") from None
     except (OSError, UnicodeDecodeError) as error:
         raise StoreError(f"{path}: cannot be read: {error}") from error
     except ValidationError as error:
@@ -333,22 +333,22 @@ def _refuse_links(*folders: Path) -> None:
     for folder in folders:
         if folder.is_symlink():
             target = printable(str(folder.readlink()))
-            raise StoreError(f"{folder}: is a link to {target}; a data set holds its own folders, so delete the link")
+            raise StoreError(f"{folder}: is a link to {target}; a dataset holds its own folders, so delete the link")
 
 
 def _one_name(record_id: str) -> str:
-    """The id, if it is a plain name: ids are read from files, and must not lead out of the data set's folder."""
+    """The id, if it is a plain name: ids are read from files, and must not lead out of the dataset's folder."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", record_id):
-        raise StoreError(f"{record_id!r} is not an id of `animegamer build`; remove it from the data set's files")
+        raise StoreError(f"{record_id!r} is not an id of `animegamer build`; remove it from the dataset's files")
     return record_id
 
 
 def open_dataset(root: Path) -> Dataset:
-    """Open the data set in a folder.
+    """Open the dataset in a folder.
 
     Raises:
         StoreError: the folder has no `dataset.json`.
     """
     if not (root / "dataset.json").exists():
-        raise StoreError(f"{root}: no data set here (it has no dataset.json); `animegamer build --out` makes one")
+        raise StoreError(f"{root}: no dataset here (it has no dataset.json); `animegamer build --out` makes one")
     return Dataset(root)

@@ -1,7 +1,7 @@
-"""Data card, `README.md`: contents of the data set, method, loading instructions, licence and provenance.
+"""Data card, `README.md`: contents of the dataset, method, loading instructions, licence and provenance.
 
 Its YAML front matter is read by Hugging Face, so that `load_dataset(folder)` finds the splits. Facts that only the
-builder knows (licence, provenance) come from the configuration; empty ones are marked as not stated. The same data set
+builder knows (licence, provenance) come from the configuration; empty ones are marked as not stated. The same dataset
 gives the same bytes. Names of films and characters are untrusted text: in Markdown every special character is escaped,
 in YAML every value is a JSON string.
 """
@@ -36,10 +36,10 @@ from pipeline.publish.samples import hub_features
 
 
 def write_card(dataset: Dataset, card: CardSettings) -> Path:
-    """Write `README.md` of the data set; `card` holds the builder's own text.
+    """Write `README.md` of the dataset; `card` holds the builder's own text.
 
     Raises:
-        StoreError: a file of the data set cannot be read.
+        StoreError: a file of the dataset cannot be read.
     """
     summary = summarise(dataset)
     environment = Environment(

@@ -1,4 +1,4 @@
-"""Geometry of the charts of a data set's and of an evaluation's report: bars, lines and labels, which templates draw.
+"""Geometry of the charts of a dataset's and of an evaluation's report: bars, lines and labels, which templates draw.
 
 Charts are laid out 350 units wide, the width of a phone's screen, so that their labels stay readable there.
 """

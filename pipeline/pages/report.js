@@ -1,5 +1,5 @@
 // The contact sheet of report.html: filters over the clips, and a grid that holds only the cards in sight, so that
-// twenty thousand clips scroll as lightly as twenty. Text from the data set only ever goes through textContent.
+// twenty thousand clips scroll as lightly as twenty. Text from the dataset only ever goes through textContent.
 "use strict";
 
 const data = JSON.parse(document.getElementById("data").textContent);

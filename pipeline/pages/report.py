@@ -1,8 +1,8 @@
-"""HTML report, `report.html`: one file to look at a data set, with embedded thumbnails and relative links to clips.
+"""HTML report, `report.html`: one file to look at a dataset, with embedded thumbnails and relative links to clips.
 
 The values of the page are collected here and rendered by `report.html.j2`, which escapes every value; `report.js` draws
 the contact sheet from the rows of `contact_sheet`. The page makes no network request, and its content security policy
-allows no script but its own, whatever a film is called. The same data set gives the same bytes.
+allows no script but its own, whatever a film is called. The same dataset gives the same bytes.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ NOT_MEASURED = "not measured"
 
 
 def write_report(dataset: Dataset, progress: Progress = silent) -> Path:
-    """Write `report.html` of the data set.
+    """Write `report.html` of the dataset.
 
     Args:
         progress: called with (thumbnails done, clips).
 
     Raises:
-        StoreError: a file of the data set cannot be read.
+        StoreError: a file of the dataset cannot be read.
     """
     summary = summarise(dataset)
     threads = summary.config.run.threads or os.cpu_count() or 1
@@ -152,7 +152,7 @@ def _scope_remark(summary: Summary) -> str:
     [(level, clips)] = levels.most_common(1)
     if clips <= CROWDED_SHARE * levels.total() or levels.total() < 5:
         return edges
-    remedy = "`animegamer calibrate` fits the edges to this data set"
+    remedy = "`animegamer calibrate` fits the edges to this dataset"
     return f"{edges} Level {level} holds {share(clips, levels.total())} of the kept clips: {remedy}."
 
 

@@ -68,7 +68,7 @@ class SeenFilm:
 
 @dataclass(frozen=True)
 class Summary:
-    """Summary of the whole data set."""
+    """Summary of the whole dataset."""
 
     record: DatasetRecord
     config: Config
@@ -76,13 +76,13 @@ class Summary:
     films: tuple[SeenFilm, ...]
     reviews: ReviewCounts
     audit: AuditResults | None
-    """Results of the audit of this data set; None without a labelled clip."""
+    """Results of the audit of this dataset; None without a labelled clip."""
 
     @property
     def title(self) -> str:
         """Title set by the builder, or the names of the films."""
         names = [seen.film.name for seen in self.films]
-        return self.config.card.title or first_few(names, 2) or "An empty data set"
+        return self.config.card.title or first_few(names, 2) or "An empty dataset"
 
     @property
     def clips(self) -> list[SeenClip]:
@@ -125,7 +125,7 @@ def summarise(dataset: Dataset) -> Summary:
     """Read the facts for card and report.
 
     Raises:
-        UserError: a file of the data set cannot be read.
+        UserError: a file of the dataset cannot be read.
     """
     record = dataset.record
     index = read_index_if_made(dataset)
@@ -167,7 +167,7 @@ def _audit(dataset: Dataset, vocabulary: Vocabulary) -> AuditResults | None:
     try:
         return audit_results(dataset, vocabulary.published)
     except ForeignAuditError:
-        return None  # says nothing about this data set; `animegamer audit` refuses it
+        return None  # says nothing about this dataset; `animegamer audit` refuses it
 
 
 def _seen_film(

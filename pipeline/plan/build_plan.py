@@ -1,4 +1,4 @@
-"""Build plan: films, stages and unfinished work of a build request, compared with the existing data set.
+"""Build plan: films, stages and unfinished work of a build request, compared with the existing dataset.
 
     plan = make_plan(BuildRequest(films=("film.mkv",), out="data"), Workspace("data"))
     for film_id, stages in plan.unfinished.items():
@@ -6,8 +6,8 @@
             perform(stage, plan.dataset.folder(film_id))
 
 Planning identifies the films by content, probes new ones, rejects requests that would fail later (a second captioner in
-one data set, a broken cast folder), and finds the films with a stage to run. `draft_plan` does so for a look at the
-plan alone, and leaves the data set as it is.
+one dataset, a broken cast folder), and finds the films with a stage to run. `draft_plan` does so for a look at the
+plan alone, and leaves the dataset as it is.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Plan:
 
     @property
     def dataset(self) -> Dataset:
-        """The data set, or the local copy of one at an address."""
+        """The dataset, or the local copy of one at an address."""
         return self.workspace.dataset
 
     @property
@@ -108,10 +108,10 @@ def make_plan(request: BuildRequest, workspace: Workspace) -> Plan:
 def draft_plan(request: BuildRequest, workspace: Workspace) -> Plan:
     """Identify the films and choose the stages; nothing but films' records and caches is written.
 
-    The workspace must be locked, unless its data set has a scratch folder for these.
+    The workspace must be locked, unless its dataset has a scratch folder for these.
 
     Raises:
-        UserError: `out` has other things than a data set, or one that the request does not fit; the cast folder cannot
+        UserError: `out` has other things than a dataset, or one that the request does not fit; the cast folder cannot
             be used, or clips with a good caption would be asked about again.
         RemoteError: an address cannot be used.
     """
@@ -171,13 +171,13 @@ def draft_plan(request: BuildRequest, workspace: Workspace) -> Plan:
 
 
 def _cast_names(cast: Cast, before: Sequence[str]) -> tuple[str, ...]:
-    """Names of the data set's characters: reviews of films that a build leaves alone need those of the cast before."""
+    """Names of the dataset's characters: reviews of films that a build leaves alone need those of the cast before."""
     return tuple(dict.fromkeys([*before, *cast.all_names]))
 
 
 def _review_notices(path: Path, settings: ReviewSettings, reviews: Reading) -> list[str]:
     if settings.file and not path.exists():
-        return [f"{path}: no such review file; the data set is published without reviews"]
+        return [f"{path}: no such review file; the dataset is published without reviews"]
     faults = reviews.faults
     if not faults:
         return []
@@ -216,8 +216,8 @@ def _repeats(folder: FilmFolder, screen: Screen, captions: WriteCaptions) -> Rep
 def _cast_notices(cast: Cast, before: Sequence[str], listed: Sequence[FilmEntry], stages: Sequence[Stage]) -> list[str]:
     if before and not cast.all_names:
         names = ", ".join(before)
-        return [f"this build has no cast, the data set has {names}: add its --cast folder unless you mean that"]
-    reason = "not used, since no film of the data set has this file name (without suffix) or id"
+        return [f"this build has no cast, the dataset has {names}: add its --cast folder unless you mean that"]
+    reason = "not used, since no film of the dataset has this file name (without suffix) or id"
     unused = [f"cast of the film {key}: {reason}" for key in cast.without_film(listed)]
     match stages:
         case [*_, WriteCaptions(settings=CaptionSettings(captioner="rules"))] if cast.all_names:

@@ -58,7 +58,7 @@ def planned_stages(request: BuildRequest, edges: Edges, cast: Cast | None = None
 def captions_of(
     dataset: Dataset, request: BuildRequest
 ) -> tuple[WriteCaptions, list[tuple[FilmFolder, list[Verdict]]]]:
-    """Return the stage that captions the films of a data set, and the measured films with the verdicts of screening.
+    """Return the stage that captions the films of a dataset, and the measured films with the verdicts of screening.
 
     Writes nothing: a table `screened` with other verdicts would take a finished film out of the shards.
 
@@ -145,7 +145,7 @@ def refuse_to_join(others: Iterable[FilmFolder], stages: Sequence[Stage]) -> Non
     """Compare a build's stages with the ingredients of the films that it leaves unchanged.
 
     Raises:
-        UserError: they differ in a setting that all films of a data set share.
+        UserError: they differ in a setting that all films of a dataset share.
     """
     wanted = {stage.name: SHARED[stage.name][1](stage.ingredients()) for stage in stages if stage.name in SHARED}
     for folder in others:
@@ -155,7 +155,7 @@ def refuse_to_join(others: Iterable[FilmFolder], stages: Sequence[Stage]) -> Non
             if record and (there := describe(record.ingredients)) != here:
                 raise UserError(
                     f"the {setting} of {folder.film.name}, which this build leaves as it is: {there}; of this build: "
-                    f"{here}. One data set never mixes two: name all its films in one build, or choose another --out"
+                    f"{here}. One dataset never mixes two: name all its films in one build, or choose another --out"
                 )
 
 
@@ -163,7 +163,7 @@ def refuse_to_publish(folders: Iterable[FilmFolder], edges: Edges) -> None:
     """Compare the films to publish with each other, and their levels with the edges in `dataset.json`.
 
     Raises:
-        UserError: they differ in a setting that all films of a data set share.
+        UserError: they differ in a setting that all films of a dataset share.
     """
     kinds: dict[str, dict[str, str]] = {name: {} for name in SHARED}
     kinds["screened"][_edges({"edges": edges})] = "dataset.json"
@@ -175,6 +175,6 @@ def refuse_to_publish(folders: Iterable[FilmFolder], edges: Edges) -> None:
         if len(found) > 1:
             each = "; ".join(f"{kind} ({where})" for kind, where in found.items())
             raise UserError(
-                f"{SHARED[name][0]} of several kinds: {each}. One data set never mixes two: build all its films again "
+                f"{SHARED[name][0]} of several kinds: {each}. One dataset never mixes two: build all its films again "
                 "together, with the settings you want; what is published stays as it was"
             )

@@ -92,7 +92,7 @@ class Inputs:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Return True for a data set and an export, whose clips are no films."""
+    """Return True for a dataset and an export, whose clips are no films."""
     return (folder / ".export.json").exists() or ((folder / "dataset.json").exists() and (folder / "films").is_dir())
 
 
@@ -113,7 +113,7 @@ class IdentifiedFilms:
     """Ids of films whose path holds other content now, with the ids of the films there."""
 
     def listed(self, before: Sequence[FilmEntry]) -> tuple[FilmEntry, ...]:
-        """The data set's entries with these films: each new one in the place of the film it replaces, or appended."""
+        """The dataset's entries with these films: each new one in the place of the film it replaces, or appended."""
         known = {entry.film_id for entry in before}
         new = {
             film.film_id: FilmEntry(film_id=film.film_id, name=film.name, sha256=film.sha256)
@@ -134,7 +134,7 @@ def identify(paths: Sequence[str], dataset: Dataset) -> IdentifiedFilms:
 
     Args:
         paths: as `Inputs.of` takes them.
-        dataset: the data set, which may hold some of them.
+        dataset: the dataset, which may hold some of them.
     """
     inputs = Inputs.of(paths)
     found, seen = IdentifiedFilms(refused=inputs.refused, notices=inputs.notices), dict[str, Film]()

@@ -44,7 +44,7 @@ def publish_stages(config: Config) -> tuple[PublishStage, ...]:
 
 @dataclass(frozen=True)
 class Select:
-    """Final verdicts of every finished film, and the data set's flow model, captioner and level values."""
+    """Final verdicts of every finished film, and the dataset's flow model, captioner and level values."""
 
     name: ClassVar[str] = "selection"
 
@@ -139,7 +139,7 @@ def films_in_shards(dataset: Dataset) -> frozenset[str]:
 def left_out(dataset: Dataset, before: Collection[str]) -> list[FilmEntry]:
     """Films that were in the shards before, given by id, and are not any more because their stages are undone.
 
-    They are films of the data set still; one that is not listed any more, or lost all its clips, is not among them.
+    They are films of the dataset still; one that is not listed any more, or lost all its clips, is not among them.
     """
     gone = set(before) - films_in_shards(dataset)
     listed = [entry for entry in dataset.record.films if entry.film_id in gone]

@@ -64,7 +64,7 @@ class BuildRequest(BaseModel):
     films: tuple[PathOrAddress, ...] = Field(
         description="video files, folders of them, patterns such as `/films/*.mkv`, or addresses of files"
     )
-    out: PathOrAddress = Field(description="data set folder or address: created, or brought up to date")
+    out: PathOrAddress = Field(description="dataset folder or address: created, or brought up to date")
     cast: PathOrAddress | None = Field(None, description="folder with one folder of reference pictures per character")
     config: Config = Field(Config(), description="as `animegamer config` prints it")
     until: Until = Field(Until.publish, description="last stage to run")
@@ -78,7 +78,7 @@ class BuildRequest(BaseModel):
         """Reject paths that `dataset.json` cannot hold; each film is rejected alone, when it is identified."""
         for name, path in (("out", self.out), ("cast", self.cast), ("[review] file", self.config.review.file)):
             if path and not is_text(whole := absolute(path)):
-                raise ValueError(f"{name}: {printable(whole)} is not valid UTF-8, as a data set needs; rename it")
+                raise ValueError(f"{name}: {printable(whole)} is not valid UTF-8, as a dataset needs; rename it")
         return self
 
     def with_absolute_paths(self) -> BuildRequest:

@@ -1,4 +1,4 @@
-"""Status of a data set: per film and stage done, stale, failed, missing or unknown, with the reason; read-only.
+"""Status of a dataset: per film and stage done, stale, failed, missing or unknown, with the reason; read-only.
 
     for row in film_rows(dataset, request):
         row.cells["cut"].state, row.cells["cut"].why
@@ -88,10 +88,10 @@ class FilmRow:
 
 
 def film_rows(dataset: Dataset, request: BuildRequest, certain: Collection[str] = ()) -> list[FilmRow]:
-    """Status of every film of the data set, in the order they were added.
+    """Status of every film of the dataset, in the order they were added.
 
     Args:
-        dataset: the data set.
+        dataset: the dataset.
         request: settings and cast to judge it by.
         certain: stages that must not be unknown, because the user named their ingredients in this command.
 

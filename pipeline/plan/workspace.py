@@ -1,4 +1,4 @@
-"""Workspace of a data set: its own folder, or, for one at an address, a local copy that is fetched and sent.
+"""Workspace of a dataset: its own folder, or, for one at an address, a local copy that is fetched and sent.
 
     workspace = Workspace("s3://bucket/data")
     with workspace.film("ponyo-01234567") as folder:
@@ -27,7 +27,7 @@ _PUBLISHED = ("README.md", "report.html", "shards")
 
 
 class Workspace:
-    """The data set that `--out` names, on this machine.
+    """The dataset that `--out` names, on this machine.
 
     Args:
         out: path or address.
@@ -40,17 +40,17 @@ class Workspace:
     def __init__(self, out: str, scratch: Path | None = None) -> None:
         self._mirror = Mirror(out) if is_address(out) else None
         self.name = absolute(out)
-        """Address, or absolute path: the data set's name in other processes."""
+        """Address, or absolute path: the dataset's name in other processes."""
         self.dataset = Dataset(self._mirror.local if self._mirror else Path(out), scratch)
 
     @property
     def is_copy(self) -> bool:
-        """True if the data set is at an address and this is a local copy of it."""
+        """True if the dataset is at an address and this is a local copy of it."""
         return self._mirror is not None
 
     @contextmanager
     def locked(self, purpose: str) -> Iterator[None]:
-        """Lock the data set against a second build on this machine until the block ends.
+        """Lock the dataset against a second build on this machine until the block ends.
 
         Args:
             purpose: shown to a process that finds the lock taken.
@@ -62,7 +62,7 @@ class Workspace:
             yield
 
     def check_free(self) -> None:
-        """Refuse a folder that is no data set and has files of the names that a build writes or replaces.
+        """Refuse a folder that is no dataset and has files of the names that a build writes or replaces.
 
         Raises:
             UserError: there are such files.
@@ -71,16 +71,16 @@ class Workspace:
         others = [name for name in _PUBLISHED if (root / name).exists()]
         if others and not self.is_copy and not (root / "dataset.json").exists():
             files = " and ".join(others)
-            raise UserError(f"{self.name}: no data set, and a build would replace {files} there; name another folder")
+            raise UserError(f"{self.name}: no dataset, and a build would replace {files} there; name another folder")
 
     def check_made(self) -> None:
-        """Refuse a folder or an address without a data set.
+        """Refuse a folder or an address without a dataset.
 
         Raises:
             UserError: there is none; the message names the place that the user gave.
         """
         if self.is_copy and not (self.dataset.root / "dataset.json").exists():
-            raise UserError(f"{self.name}: no data set there (it has no dataset.json); check the address")
+            raise UserError(f"{self.name}: no dataset there (it has no dataset.json); check the address")
         open_dataset(self.dataset.root)
 
     def fetch(self, under: str = "", progress: Progress = silent) -> None:
@@ -128,12 +128,12 @@ class Workspace:
 
 
 def open_tables(place: str) -> Workspace:
-    """Open a data set to read its tables; at an address, only these are fetched.
+    """Open a dataset to read its tables; at an address, only these are fetched.
 
     A local copy that a build is working on is the newest version, and is read as it is.
 
     Raises:
-        UserError: there is no data set, or the store cannot be reached.
+        UserError: there is no dataset, or the store cannot be reached.
     """
     workspace = Workspace(place)
     if workspace.is_copy:
@@ -148,5 +148,5 @@ def _is_table(name: str) -> bool:
 
 
 def film_part(film_id: str) -> str:
-    """The part of a data set with the files of one film, for `fetch` and `send`."""
+    """The part of a dataset with the files of one film, for `fetch` and `send`."""
     return f"films/{film_id}/"

@@ -83,7 +83,7 @@ def clip_rows(dataset: Dataset, clips: Iterable[SeenClip]) -> list[ClipRow]:
     """Return a row for each of these clips, in their order: film by film.
 
     Raises:
-        UserError: a file of the data set cannot be read.
+        UserError: a file of the dataset cannot be read.
     """
     names = {film.film_id: film.name for film in dataset.record.films}
     shard_of = _shards(dataset)

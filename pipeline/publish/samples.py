@@ -65,7 +65,7 @@ def scene_splits(
     """The split of each scene of a film, by its number.
 
     A film in which no scene starts in a block of `val`, such as a film of one scene, is in one split as a whole. It is
-    `val` if floor((n + 1) * s) > floor(n * s), with its place n among the data set's films and the share s: with a
+    `val` if floor((n + 1) * s) > floor(n * s), with its place n among the dataset's films and the share s: with a
     share of 0.2 the fifth film, the tenth, ... New films are appended, or
     replace a film in its position, so the other films keep their splits. If a film takes the path of another film of
     the dataset, the later ones move up.
@@ -235,7 +235,7 @@ def kept_clips(
     """The clips of a film for the shards, in time order; empty if the film has no verdicts (it failed earlier).
 
     Raises:
-        RecordError: a kept clip lacks its motion, or has another optical-flow model or captioner than the data set.
+        RecordError: a kept clip lacks its motion, or has another optical-flow model or captioner than the dataset.
         StoreError: a table cannot be read.
     """
     if not folder.table_path("verdicts").exists():
@@ -297,7 +297,7 @@ def make_sample(
     """Build the sample of a kept clip; the tags of a quarantined caption are null.
 
     Args:
-        record: facts of the whole data set.
+        record: facts of the whole dataset.
         clip: the clip.
         verdict: its verdict, with its motion level.
         motion: its motion.
@@ -306,15 +306,15 @@ def make_sample(
         reviewed: fields of the caption that were reviewed.
 
     Raises:
-        RecordError: a fact is missing, not finite, or measured by another model than the data set's.
+        RecordError: a fact is missing, not finite, or measured by another model than the dataset's.
     """
     if motion is None or verdict.level is None:
         raise RecordError(clip.clip_id, "is kept but its motion is not measured; run `animegamer build` again")
     if motion.flow_model != record.flow_model:
-        reason = f"its motion is by {motion.flow_model}, the data set's by {record.flow_model}; build again with one"
+        reason = f"its motion is by {motion.flow_model}, the dataset's by {record.flow_model}; build again with one"
         raise RecordError(clip.clip_id, reason)
     if caption and caption.source not in (record.captioner, BY_REVIEW_ALONE):
-        reason = f"its caption is by {caption.source}, the data set's by {record.captioner}; build again with one"
+        reason = f"its caption is by {caption.source}, the dataset's by {record.captioner}; build again with one"
         raise RecordError(clip.clip_id, reason)
     known = caption if caption and not caption.fault else None
     tags = known.model_dump(include=_TAGS | _MORE) if known else dict.fromkeys(_TAGS | _MORE)

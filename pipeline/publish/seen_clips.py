@@ -1,9 +1,9 @@
-"""Clips of a data set with everything known about each, and a choice among them.
+"""Clips of a dataset with everything known about each, and a choice among them.
 
     choice = ClipChoice(films=("ponyo.mkv",), levels=parse_levels("4-5"), tags=(parse_tag("EV=forest"),))
     for seen in choice.of(dataset.record, seen_clips(dataset)): ...
 
-A table that is not made yet reads as empty, so a data set can be looked at before its build has finished. The
+A table that is not made yet reads as empty, so a dataset can be looked at before its build has finished. The
 conditions of a choice hold together; nothing is evaluated. Several films are alternatives; several characters, tags or
 words must all be there. Upper and lower case are the same.
 """
@@ -93,10 +93,10 @@ class SeenClip:
 
 
 def seen_clips(dataset: Dataset) -> list[SeenClip]:
-    """Return all clips of a data set, film by film and in time order, dropped ones too.
+    """Return all clips of a dataset, film by film and in time order, dropped ones too.
 
     Raises:
-        UserError: a file of the data set cannot be read.
+        UserError: a file of the dataset cannot be read.
     """
     index, vocabulary = read_index_if_made(dataset), load_vocabulary(dataset.root)
     return [
@@ -112,7 +112,7 @@ def film_clips(folder: FilmFolder, splits: Mapping[int, Split], vocabulary: Voca
     Args:
         folder: of the film.
         splits: split of each scene, see `splits_of`; empty: unknown.
-        vocabulary: of the data set.
+        vocabulary: of the dataset.
 
     Raises:
         StoreError: a table cannot be read.
@@ -152,7 +152,7 @@ def splits_of(folder: FilmFolder, place: int, index: Index | None) -> dict[int, 
     Args:
         folder: of the film.
         place: number of the film in `dataset.json`, from 0.
-        index: of the data set.
+        index: of the dataset.
     """
     if index is None:
         return {}
@@ -183,11 +183,11 @@ class ClipChoice:
         """Return the chosen clips, in their order.
 
         Args:
-            record: of the data set.
+            record: of the dataset.
             clips: all its clips.
 
         Raises:
-            ChoiceError: no clip of the data set is of such a film, names such a character, or has such a tag.
+            ChoiceError: no clip of the dataset is of such a film, names such a character, or has such a tag.
         """
         films = _film_ids(record.films, self.films)
         _refuse_unknown_characters(record, clips, self.characters)
@@ -244,7 +244,7 @@ def _film_ids(films: Sequence[FilmEntry], wanted: Iterable[str]) -> set[str]:
     for text in wanted:
         ids = {film.film_id for film in films if _fold(text) in _names(film)}
         if not ids:
-            raise ChoiceError(f"no film {printable(text)!r} in this data set; it has {_named(f.name for f in films)}")
+            raise ChoiceError(f"no film {printable(text)!r} in this dataset; it has {_named(f.name for f in films)}")
         found |= ids
     return found
 
@@ -261,7 +261,7 @@ def _refuse_unknown_characters(record: DatasetRecord, clips: Iterable[SeenClip],
         there = (
             f"it has {_named(known)}" if known else "its captions name none: build with --cast and --captioner server"
         )
-        raise ChoiceError(f"no character {printable(missing[0])!r} in this data set; {there}")
+        raise ChoiceError(f"no character {printable(missing[0])!r} in this dataset; {there}")
 
 
 def _refuse_unknown_value(tag: str, value: str, clips: Iterable[SeenClip]) -> None:

@@ -227,7 +227,7 @@ def write_shards(dataset: Dataset, settings: ShardSettings, progress: Progress =
 
 
 def read_index(dataset_root: Path) -> Index:
-    """Read `shards/index.json` of the data set in `dataset_root`.
+    """Read `shards/index.json` of the dataset in `dataset_root`.
 
     Raises:
         StoreError: it is missing or is not an index.

@@ -37,7 +37,7 @@ _TIME_TOLERANCE_SECONDS = 1e-3
 
 @dataclass(frozen=True)
 class Fault:
-    """Fault of a data set: file, description, remedy."""
+    """Fault of a dataset: file, description, remedy."""
 
     where: str
     what: str
@@ -68,7 +68,7 @@ class Expected:
 
 
 def verify(dataset: Dataset, threads: int = 0, progress: Progress = silent) -> list[Fault]:
-    """Find all faults of the shards of a data set; an empty list if they fulfil the data contract.
+    """Find all faults of the shards of a dataset; an empty list if they fulfil the data contract.
 
     Args:
         threads: threads to decode clips; 0: one per core.
@@ -169,7 +169,7 @@ def _check(packed: Packed, shard: Shard, index: Index, expected: Expected) -> Ch
 
 
 def _claim_problems(key: str, sample: Sample, shard: Shard, index: Index) -> Iterator[str]:
-    """Problems of the sample against its key, its shard and the facts of the whole data set."""
+    """Problems of the sample against its key, its shard and the facts of the whole dataset."""
     motion, caption = sample.motion, sample.caption
     claims = [
         ("clip_id", sample.clip_id, key),

@@ -6,7 +6,7 @@
     "forest" = ["woods", "wood"]
 
 Builders edit the file; `suggested` gives a first one from spellings that differ little. The mapping is applied when the
-data set is published. The tables of captions, and the model's replies in them, stay as they are.
+dataset is published. The tables of captions, and the model's replies in them, stay as they are.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Vocabulary:
 
 
 def load_vocabulary(root: Path) -> Vocabulary:
-    """Read the vocabulary of the data set in `root`; an empty one if there is no file.
+    """Read the vocabulary of the dataset in `root`; an empty one if there is no file.
 
     Raises:
         UserError: the file is not TOML of this form, or a value is in two groups.

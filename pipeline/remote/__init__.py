@@ -1,1 +1,1 @@
-"""Object stores: objects at addresses, a mirrored data set, films fetched to a local cache."""
+"""Object stores: objects at addresses, a mirrored dataset, films fetched to a local cache."""

@@ -29,7 +29,7 @@ from pipeline.remote.mirror import Mirror, Note, copy_of, note_of
 from pipeline.remote.objects import Remote, RemoteError, checked_remote, is_address, is_file_name, is_hidden
 
 FETCHED_FILMS = Path(".cache", "films")
-"""Cache of films from addresses while they are processed, relative to the data set's folder."""
+"""Cache of films from addresses while they are processed, relative to the dataset's folder."""
 _NOTE = ".fetched.json"
 
 
@@ -81,7 +81,7 @@ def copied_bytes(source: str, root: Path) -> int:
 
 
 def film_file(source: str, root: Path, progress: Progress) -> Path:
-    """The local file of a film; one at an address is fetched into the data set's cache.
+    """The local file of a film; one at an address is fetched into the dataset's cache.
 
     Raises:
         RemoteError: there is no such object, or it cannot be fetched.

@@ -1,4 +1,4 @@
-"""Mirror of a data set at an address: a local folder, pulled from the store before the work and pushed after it.
+"""Mirror of a dataset at an address: a local folder, pulled from the store before the work and pushed after it.
 
     mirror = Mirror("s3://bucket/data")
     mirror.pull("films/ponyo-01234567/")
@@ -9,7 +9,7 @@ Only differences are transferred. After each transfer, size and modification tim
 of its object are stored in `.cache/mirror.json`; a file or object that differs from its note has changed. After a kill
 only the unfinished transfers are repeated.
 
-**Last push wins.** A part of the data set (a film's folder, `shards/`, a file at the top) that has changed in the store
+**Last push wins.** A part of the dataset (a film's folder, `shards/`, a file at the top) that has changed in the store
 since the last note is taken from the store as a whole: local changes that were not pushed are lost, so that no stage's
 record is combined with another run's tables. In a part that is unchanged in the store, local changes and removals are
 kept and go up with the next push; this also holds after an interrupted push. Local files unknown to the store are
@@ -66,13 +66,13 @@ class Notes(Record):
 
 
 class Mirror:
-    """The local copy of a data set at an address."""
+    """The local copy of a dataset at an address."""
 
     def __init__(self, address: str, local: Path | None = None) -> None:
         """Create the mirror without a request to the store.
 
         Args:
-            address: of the data set.
+            address: of the dataset.
             local: folder of the copy; None: the user's cache folder for the address, see `copy_of`.
 
         Raises:
@@ -90,7 +90,7 @@ class Mirror:
         """Bring this folder up to date with the store, by the rule above.
 
         Args:
-            under: only this folder or file of the data set, such as `films/<film_id>/`.
+            under: only this folder or file of the dataset, such as `films/<film_id>/`.
             progress: called with (bytes fetched, bytes in total).
             wanted: only the files whose name it returns True for; the others stay as they are, noted or not.
 
@@ -122,7 +122,7 @@ class Mirror:
         compare size and SHA-256 with the index and reject such a shard (`training/data/shards.py`).
 
         Args:
-            under: only this folder or file of the data set.
+            under: only this folder or file of the dataset.
             progress: called with (bytes uploaded, bytes in total).
 
         Raises:
@@ -225,7 +225,7 @@ def _is_same(file: Note | None, note: Note | None) -> bool:
 
 
 def _part(name: str) -> str:
-    """Part of the data set, taken from the store as a whole: a film's folder, the shards, or a file at the top."""
+    """Part of the dataset, taken from the store as a whole: a film's folder, the shards, or a file at the top."""
     first, *rest = name.split("/")
     return f"{first}/{rest[0]}" if first == "films" and rest else first
 

@@ -47,7 +47,7 @@ BY_REVIEW_ALONE = ""
 
 @dataclass(frozen=True)
 class Reviews:
-    """Content of a review file, matched to a data set."""
+    """Content of a review file, matched to a dataset."""
 
     standings: Mapping[str, Mapping[str, Standing]] = field(default_factory=dict)
     """Standing of each reviewed field, by clip id and field."""
@@ -60,9 +60,9 @@ class Reviews:
     later: tuple[int, ...] = ()
     """Lines about a film after its last clip: only a part of it was built."""
     foreign: tuple[int, ...] = ()
-    """Lines about films that are not in the data set."""
+    """Lines about films that are not in the dataset."""
     outside_cast: tuple[int, ...] = ()
-    """Lines with the name of a character that is not in the data set's cast; they are not applied."""
+    """Lines with the name of a character that is not in the dataset's cast; they are not applied."""
 
     def rows(self, folder: FilmFolder, cast: Sequence[str]) -> list[Reviewed]:
         """Return the reviewed values of a film's clips in their order; characters follow the order of the cast."""
@@ -72,7 +72,7 @@ class Reviews:
 
 @dataclass(frozen=True)
 class ReviewCounts:
-    """Counts of a review file, matched to a data set."""
+    """Counts of a review file, matched to a dataset."""
 
     clips: int = 0
     """Clips with a reviewed field."""
@@ -87,12 +87,12 @@ class ReviewCounts:
 
 
 def review_path(root: Path, settings: ReviewSettings) -> Path:
-    """Return the path of the review file of the data set in `root`."""
+    """Return the path of the review file of the dataset in `root`."""
     return Path(settings.file) if settings.file else root / REVIEW_FILE
 
 
 def load_reviews(dataset: Dataset, path: Path) -> Reviews:
-    """Read a review file and match it to the clips of a data set.
+    """Read a review file and match it to the clips of a dataset.
 
     Raises:
         UserError: the file, or a table of clips, cannot be read.
@@ -113,8 +113,8 @@ def matched_reviews(reading: Reading, films: Mapping[str, Sequence[Clip]], cast:
 
     Args:
         reading: the content.
-        films: clips of each film of the data set, by the film's content hash.
-        cast: names of the characters of the data set; empty: any name is accepted.
+        films: clips of each film of the dataset, by the film's content hash.
+        cast: names of the characters of the dataset; empty: any name is accepted.
     """
     matches = match(reading.decisions, films)
     ends = {sha256: max((clip.end_seconds for clip in clips), default=inf) for sha256, clips in films.items()}
@@ -254,7 +254,7 @@ def _findings(reviews: Reviews) -> Iterator[str]:
     for lines, what in (
         (reviews.outside_cast, "a character outside the cast"),
         (reviews.unmatched, "a span of a film that no clip shares"),
-        (reviews.foreign, "a film that is not in this data set"),
+        (reviews.foreign, "a film that is not in this dataset"),
     ):
         if lines:
             yield f"{_many(len(lines), 'decision')} about {what}: line {first_few(list(map(str, lines)), MOST_NAMED)}"

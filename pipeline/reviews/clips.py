@@ -1,4 +1,4 @@
-"""Clips to review: everything that a reviewer, a page or an audit needs about each clip of a data set."""
+"""Clips to review: everything that a reviewer, a page or an audit needs about each clip of a dataset."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ class ReviewableClip:
 
 
 def reviewable(dataset: Dataset, path: Path | None) -> list[ReviewableClip]:
-    """Return all clips of a data set, film by film and in time order.
+    """Return all clips of a dataset, film by film and in time order.
 
     Args:
-        dataset: the data set.
+        dataset: the dataset.
         path: file of decisions, see `applied.review_path`; it need not exist. None: nothing is looked up as reviewed.
 
     Raises:
-        UserError: the file, or a table of the data set, cannot be read.
+        UserError: the file, or a table of the dataset, cannot be read.
     """
     record = dataset.record
     clips = film_clips(dataset)

@@ -1,4 +1,4 @@
-"""Matching of decisions to the clips of a data set: by film content and shared time.
+"""Matching of decisions to the clips of a dataset: by film content and shared time.
 
 A decision is about the clip that shares the most time with it, if they share at least nine tenths of the longer span.
 So if a film is cut again, a review stays with its clip unless the clip has moved far, and decisions about other films
@@ -45,14 +45,14 @@ D = TypeVar("D", bound=Spanned)
 
 @dataclass(frozen=True)
 class Matches(Generic[D]):
-    """Decisions by the clips of a data set."""
+    """Decisions by the clips of a dataset."""
 
     by_clip: Mapping[str, Sequence[D]]
     """Decisions about each clip, in the order of the file."""
     unmatched: Sequence[D]
     """Decisions about a span of one of its films that no clip shares."""
     foreign: Sequence[D]
-    """Decisions about films that are not in the data set."""
+    """Decisions about films that are not in the dataset."""
 
 
 def match(decisions: Iterable[D], films: Mapping[str, Sequence[Clip]]) -> Matches[D]:
@@ -60,7 +60,7 @@ def match(decisions: Iterable[D], films: Mapping[str, Sequence[Clip]]) -> Matche
 
     Args:
         decisions: in the order of the file.
-        films: clips of each film of the data set, by the film's content hash.
+        films: clips of each film of the dataset, by the film's content hash.
     """
     indexes = {sha256: _FilmClips(clips) for sha256, clips in films.items()}
     by_clip: dict[str, list[D]] = defaultdict(list)

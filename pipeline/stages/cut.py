@@ -274,7 +274,7 @@ class ClipWriter:
 
     Args:
         film_id: id of the film.
-        folder: its folder in the data set.
+        folder: its folder in the dataset.
         settings: the section `clips` of the configuration.
     """
 

@@ -50,7 +50,7 @@ STRAY_SHARE = 1e-4
 
 @dataclass(frozen=True)
 class MeasureMotion(Stage):
-    """Stage `motion`: the motion of every clip. Levels follow from the data set's edges and are not stored here."""
+    """Stage `motion`: the motion of every clip. Levels follow from the dataset's edges and are not stored here."""
 
     name: ClassVar[str] = "motion"
     version: ClassVar[int] = 1
@@ -107,7 +107,7 @@ def identify(settings: MotionSettings) -> dict[str, Any]:
 
 
 def flow_model_of(settings: MotionSettings) -> str:
-    """Return the name of the measurement in records and the data set, such as `dis@0.5` or `memflow:1a2b3c4d@1`.
+    """Return the name of the measurement in records and the dataset, such as `dis@0.5` or `memflow:1a2b3c4d@1`.
 
     Raises:
         UserError: as `identify`.

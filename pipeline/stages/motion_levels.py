@@ -4,14 +4,14 @@ With the edges e_1 < e_2 < e_3 < e_4, in pixels per frame step, a scope s has th
 
     level(s) = 1 + |{k : e_k < s}|                  a scope equal to an edge belongs to the level below it
 
-Edges by quantiles: let v_1 < ... < v_n be the different scopes of a data set and N(k) the number of clips with a scope
+Edges by quantiles: let v_1 < ... < v_n be the different scopes of a dataset and N(k) the number of clips with a scope
 of at most v_k, N(0) = 0. Each level in turn gets the share nearest to an equal part of the clips that are left, while
 every later level keeps at least one value. With c_0 = 0, for l = 1..4:
 
     c_l = argmin over c of |N(c) - N(c_(l-1)) - (N(n) - N(c_(l-1))) / (6 - l)|      c_(l-1) < c <= n - (5 - l)
     e_l = (v_(c_l) + v_(c_l + 1)) / 2
 
-Edges are valid only for the optical-flow model and the background that the scopes were measured with, so one data set
+Edges are valid only for the optical-flow model and the background that the scopes were measured with, so one dataset
 has one of each.
 """
 
@@ -44,7 +44,7 @@ LEVELS = len(PUBLISHED_VALUES)
 
 @dataclass(frozen=True)
 class Calibration:
-    """Edges fitted to a data set, with the median scope and the number of clips of each level."""
+    """Edges fitted to a dataset, with the median scope and the number of clips of each level."""
 
     method: str
     flow_model: str
@@ -54,7 +54,7 @@ class Calibration:
     counts: tuple[int, ...]
 
     def stored_in(self, record: DatasetRecord) -> DatasetRecord:
-        """Return the record of the data set with these edges in use."""
+        """Return the record of the dataset with these edges in use."""
         kept = LevelCalibration(
             method=self.method,
             flow_model=self.flow_model,

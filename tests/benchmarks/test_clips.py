@@ -1,4 +1,4 @@
-"""Benchmark of reading a large data set, on a small one."""
+"""Benchmark of reading a large dataset, on a small one."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def test_the_same_script_gives_the_same_pictures_and_other_levels_go_faster() ->
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Both data sets of a few scenes."""
+    """Both datasets of a few scenes."""
     out = tmp_path_factory.mktemp("world")
     seen, unseen = (replace(films[0], scenes=films[0].scenes[:12]) for films in (SEEN, UNSEEN))
     build_datasets(out, {"dataset": [seen], "unseen": [replace(unseen, scenes=unseen.scenes[:4])]})

@@ -49,7 +49,7 @@ def first_weights(network: nn.Module) -> bytes:
 
 
 def begin(out: Path, story: int = HELD_OUT["stories-1"]) -> Checkpoint:
-    """Write an image encoder, and a data set that holds out a story of one film."""
+    """Write an image encoder, and a dataset that holds out a story of one film."""
     data = make_dataset(out / "dataset", films=1, scenes=2, names=["stories-1.mp4"])
     write_shards(data, ShardSettings(val_share=1))
     facts = FACTS.model_copy(update={"film": "stories-1", "story": story, "start_seconds": 0.0})

@@ -32,7 +32,7 @@ def prefect() -> Iterator[None]:
 
 @pytest.fixture
 def empty_folder(tmp_path: Path) -> Path:
-    """Empty folder for the data set of a test."""
+    """Empty folder for the dataset of a test."""
     return tmp_path / "data"
 
 
@@ -43,5 +43,5 @@ def film(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def built(tmp_path: Path) -> tuple[Path, Path]:
-    """Film and its finished data set."""
+    """Film and its finished dataset."""
     return copy_of_built(tmp_path)

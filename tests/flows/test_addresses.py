@@ -1,4 +1,4 @@
-"""Films, cast and data set in an object store: the command as a user runs it, a real server, two machines."""
+"""Films, cast and dataset in an object store: the command as a user runs it, a real server, two machines."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Machine:
         return done.stdout
 
     def build(self, *films: str, code: int = 0) -> str:
-        """Build the data set at `data` from these films, with the cast."""
+        """Build the dataset at `data` from these films, with the cast."""
         cast, out = self.store.address("cast"), self.store.address("data")
         return self.run("build", *films, "--out", out, "--cast", cast, "--config", "small.toml", code=code)
 
@@ -73,7 +73,7 @@ def films(store: ObjectStore) -> list[str]:
 
 @pytest.fixture(scope="module")
 def built(store: ObjectStore, films: list[str], tmp_path_factory: pytest.TempPathFactory) -> Machine:
-    """Machine that has built the data set."""
+    """Machine that has built the dataset."""
     machine = Machine(tmp_path_factory.mktemp("first") / "machine", store)
     machine.build(*films)
     return machine
@@ -134,7 +134,7 @@ def test_a_rerun_transfers_no_object(built: Machine, store: ObjectStore, films: 
     assert not list(built.folder.rglob("film 0.mp4")), "copies of films are removed after the cut"
 
 
-def test_another_machine_continues_the_data_set(
+def test_another_machine_continues_the_dataset(
     built: Machine, store: ObjectStore, films: list[str], tmp_path: Path
 ) -> None:
     other = Machine(tmp_path / "machine", store)
@@ -164,7 +164,7 @@ def test_missing_films_are_named_and_the_others_built(built: Machine, store: Obj
     assert "missing.mp4" in said
     assert "Traceback" not in said
     said = built.run("status", store.address("nowhere"), code=1)
-    assert "s3://bucket/nowhere: no data set there" in said
+    assert "s3://bucket/nowhere: no dataset there" in said
 
 
 def test_an_address_with_a_secret_is_refused_before_anything_is_stored(

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("prefect")
 FAST = checked(SMALL, "test")
 
 
-def test_a_film_becomes_a_published_data_set(tmp_path: Path) -> None:
+def test_a_film_becomes_a_published_dataset(tmp_path: Path) -> None:
     from flows.dataset import build_dataset
 
     film = small_film(tmp_path / "Film One.mp4")

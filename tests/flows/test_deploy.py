@@ -248,7 +248,7 @@ class TestOnAServer:
 
 
 def runs_of_films(server: PrefectServer, folder: Path) -> dict[str, list[dict[str, Any]]]:
-    """Worker runs for the data set in `data` of a folder, by film, in the order of their start."""
+    """Worker runs for the dataset in `data` of a folder, by film, in the order of their start."""
     found = server.post("flow_runs/filter", flows={"name": {"any_": ["onboard-film"]}}, sort="START_TIME_ASC")
     runs: dict[str, list[dict[str, Any]]] = {}
     for run in found:
@@ -258,7 +258,7 @@ def runs_of_films(server: PrefectServer, folder: Path) -> dict[str, list[dict[st
 
 
 def command(asked: Asked, folder: Path) -> list[str]:
-    """Plain command for a request; the data set is made in `data` of this folder."""
+    """Plain command for a request; the dataset is made in `data` of this folder."""
     config = write_config(folder / "config.toml", **asked["config"])
     options = ["--out", str(folder / "data"), "--cast", asked["cast"], "--config", str(config)]
     return ["animegamer", "build", *asked["films"], *options]

@@ -91,7 +91,7 @@ def enlarge(folder: Path) -> None:
 
 
 def expect_clear(said: str, root: Path, reason: str) -> None:
-    """Check that the message has the reason and a file of the data set, and no traceback."""
+    """Check that the message has the reason and a file of the dataset, and no traceback."""
     assert "Traceback" not in said, said
     assert any(reason in line and str(root) in line for line in said.splitlines()), said
 

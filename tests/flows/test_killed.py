@@ -62,7 +62,7 @@ pytestmark = pytest.mark.timeout(300 + 60 * KILLS)
 
 @dataclass
 class Chain:
-    """Data set of a chain of kills, with the work that must not be repeated."""
+    """Dataset of a chain of kills, with the work that must not be repeated."""
 
     root: Path
     moments: list[str] = field(default_factory=list)
@@ -95,10 +95,10 @@ def kill_often(
 
     Args:
         builds: starter of builds.
-        command: the arguments of a build, given its data set folder.
+        command: the arguments of a build, given its dataset folder.
         folder: working folder.
         wanted: number of kills.
-        after_kill: further check after each kill, given the data set folder.
+        after_kill: further check after each kill, given the dataset folder.
     """
     started = time.monotonic()
     first = builds.start(*command(folder / "reference" / "data"))

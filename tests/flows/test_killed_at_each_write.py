@@ -47,7 +47,7 @@ def test_a_build_after_a_kill_at_any_write_ends_with_the_same_bytes(tmp_path: Pa
         assert differences(contents(data), reference) == [], f"after a kill at write {number}"
         assert leftovers(data) == [], f"after a kill at write {number}"
         assert {path: path.stat().st_mtime_ns for path in made} == made, f"made twice after a kill at write {number}"
-    assert number > 20, "most files of a data set were never written"
+    assert number > 20, "most files of a dataset were never written"
 
 
 def test_a_kill_while_a_reply_is_stored_repeats_its_question_and_at_most_the_one_in_flight(tmp_path: Path) -> None:

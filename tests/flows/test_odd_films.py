@@ -76,7 +76,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @dataclass(frozen=True)
 class Built:
-    """The data set of one build of all these films, and the lines of its message."""
+    """The dataset of one build of all these films, and the lines of its message."""
 
     dataset: Dataset
     message: list[str]

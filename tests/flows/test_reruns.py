@@ -81,7 +81,7 @@ def test_a_cast_left_out_is_named(tmp_path: Path, built: tuple[Path, Path]) -> N
     with_cast = request_for(film, out=out).model_copy(update={"cast": str(tmp_path / "cast")})
     assert "Anna" not in " ".join(make_plan(with_cast, Workspace(with_cast.out)).notices)
     without = request_for(film, out=out)
-    assert "the data set has Anna: add its --cast" in " ".join(make_plan(without, Workspace(without.out)).notices)
+    assert "the dataset has Anna: add its --cast" in " ".join(make_plan(without, Workspace(without.out)).notices)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_removed_film_folder_is_made_again(built: tuple[Path, Path]) -> None:
     assert redone(request_for(film, out=out)) == {film_id: list(STAGE_NAMES)}
 
 
-def test_a_second_build_names_the_holder_of_the_data_set(tmp_path: Path, film: Path) -> None:
+def test_a_second_build_names_the_holder_of_the_dataset(tmp_path: Path, film: Path) -> None:
     with held(tmp_path / "data", "animegamer build"):
         done = animegamer("build", film, "--out", tmp_path / "data")
     assert done.returncode == 1
@@ -285,7 +285,7 @@ def rows_of(folder: FilmFolder, table: str) -> list[dict[str, Any]]:
     return rows
 
 
-def test_a_finished_data_set_is_recognised_without_starting_prefect(tmp_path: Path) -> None:
+def test_a_finished_dataset_is_recognised_without_starting_prefect(tmp_path: Path) -> None:
     """CPU time, since the machine does other work too, relative to the start-up, since it may be slow."""
     films = [make_film(tmp_path / f"film {number}.mp4", frames=50 + number) for number in range(10)]
     settings = tmp_path / "small.toml"
@@ -309,7 +309,7 @@ def cpu_seconds(*arguments: object) -> tuple[float, str]:
     return taken, done.stderr
 
 
-def test_a_copied_data_set_is_finished(tmp_path: Path, built: tuple[Path, Path]) -> None:
+def test_a_copied_dataset_is_finished(tmp_path: Path, built: tuple[Path, Path]) -> None:
     """Inodes and times differ: all files are read once more and found unchanged."""
     film, out = built
     shutil.copytree(out, tmp_path / "copy", copy_function=shutil.copyfile)

@@ -1,4 +1,4 @@
-"""Status of a data set: done, stale, missing, failed and unknown stages, with their reasons."""
+"""Status of a dataset: done, stale, missing, failed and unknown stages, with their reasons."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_status_shows_why_a_film_failed(tmp_path: Path) -> None:
 
 
 def test_parts_that_need_missing_files_have_unknown_status(tmp_path: Path, built: tuple[Path, Path]) -> None:
-    """Data set copied without its cast folder, measured with weights that are missing here."""
+    """Dataset copied without its cast folder, measured with weights that are missing here."""
     _, out = built
     gone = str(tmp_path / "gone")
     by_rules = request_for(out=out).model_copy(update={"cast": gone})
@@ -69,7 +69,7 @@ def test_parts_that_need_missing_files_have_unknown_status(tmp_path: Path, built
 
 
 def test_an_unknown_status_does_not_hide_known_faults(tmp_path: Path, built: tuple[Path, Path]) -> None:
-    """Data set measured with weights that are missing here: missing, damaged and failed parts are still shown."""
+    """Dataset measured with weights that are missing here: missing, damaged and failed parts are still shown."""
     _, out = built
     (folder,) = Dataset(out).folders()
 

@@ -1,4 +1,4 @@
-"""The whole way of a builder: a film to a data set, corrected and audited by keys on the pages, to its card."""
+"""The whole way of a builder: a film to a dataset, corrected and audited by keys on the pages, to its card."""
 
 from __future__ import annotations
 

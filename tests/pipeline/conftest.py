@@ -1,4 +1,4 @@
-"""Fixtures that several tests of the pipeline share: a data set ready to be published, and an object store."""
+"""Fixtures that several tests of the pipeline share: a dataset ready to be published, and an object store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    """Data set without shards; read-only."""
+    """Dataset without shards; read-only."""
     return make_dataset(tmp_path_factory.mktemp("original"), captioner=MODEL)
 
 

@@ -1,4 +1,4 @@
-"""Example notebook, run by a real kernel on a small data set, as Jupyter runs it."""
+"""Example notebook, run by a real kernel on a small dataset, as Jupyter runs it."""
 
 from __future__ import annotations
 

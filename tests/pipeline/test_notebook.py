@@ -1,4 +1,4 @@
-"""Notebook interface: its tables against those on disk, frames, pages, a data set in an object store, bad input."""
+"""Notebook interface: its tables against those on disk, frames, pages, a dataset in an object store, bad input."""
 
 from __future__ import annotations
 
@@ -172,16 +172,16 @@ def test_what_was_fetched_for_a_notebook_does_no_harm_to_a_build(
     assert before.keys() <= names
 
 
-def test_an_address_without_a_data_set(
+def test_an_address_without_a_dataset(
     object_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANIMEGAMER_WORK", str(tmp_path / "work"))
-    with pytest.raises(UserError, match=r"s3://bucket/nothing: no data set there"):
+    with pytest.raises(UserError, match=r"s3://bucket/nothing: no dataset there"):
         open_dataset(object_store.address("nothing"))
 
 
 def test_bad_input_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no data set here"):
+    with pytest.raises(UserError, match="no dataset here"):
         open_dataset(tmp_path)
     dataset = make_dataset(tmp_path / "data", captioner=MODEL)
     data = open_dataset(dataset.root)

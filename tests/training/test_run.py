@@ -240,7 +240,7 @@ def test_a_run_never_mixes_recipes_data_or_starts(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_of_several_data_sets_keeps_their_order(tmp_path: Path) -> None:
+def test_a_run_of_several_datasets_keeps_their_order(tmp_path: Path) -> None:
     other = make_dataset(tmp_path / "other", films=1, scenes=4, captioner=MODEL, names=("other.mkv",))
     write_shards(other, ShardSettings(val_share=0))
     both = [str(small_dataset()), str(other.root)]
@@ -312,7 +312,7 @@ def test_ablations_that_share_a_folder_of_features_encode_once(tmp_path: Path) -
 
 
 @pytest.mark.nightly
-def test_two_data_sets_train_one_model_and_other_weights_another(tmp_path: Path) -> None:
+def test_two_datasets_train_one_model_and_other_weights_another(tmp_path: Path) -> None:
     other = make_dataset(tmp_path / "other", films=1, scenes=4, clips=2, captioner=MODEL, names=("other.mkv",))
     write_shards(other, ShardSettings(samples=3, val_share=0.3))
     data, lines = [str(small_dataset()), f"{other.root}=2"], []

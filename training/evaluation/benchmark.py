@@ -44,7 +44,7 @@ class Panel(Record):
     ET: Literal[0, 1] | None = None
     ST: Literal[-1, 1] | None = None
     words: str | None = Field(None, description="instruction in free words, in place of the line made of the tags")
-    clip_id: str | None = Field(None, description="clip of the data set that is the truth of the turn")
+    clip_id: str | None = Field(None, description="clip of the dataset that is the truth of the turn")
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:

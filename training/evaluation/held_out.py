@@ -19,16 +19,16 @@ from training.evaluation.benchmark import BenchmarkGame, Panel, games_of, text_o
 
 
 def write_held_out(source: str, out: Path, turns: int, games: int | None) -> tuple[BenchmarkGame, ...]:
-    """Write a benchmark file of held-out windows of a data set.
+    """Write a benchmark file of held-out windows of a dataset.
 
     Args:
-        source: folder or address of the data set.
+        source: folder or address of the dataset.
         out: path of the file.
         turns: turns of a game.
         games: number of games at most; None: as many as there are.
 
     Raises:
-        UserError: the data set has no split `val`, no captions by a model, or no window of this length; or `out` holds
+        UserError: the dataset has no split `val`, no captions by a model, or no window of this length; or `out` holds
             other games, which someone may have edited.
     """
     catalog = Catalog.read(open_shards(source, "val"))

@@ -2,7 +2,7 @@
 
 import { FIELDS, textOf } from "./fields.js";
 
-/** All clips of the data set by id, in time order. */
+/** All clips of the dataset by id, in time order. */
 export class Clips {
   #used = new Map(); // values in use, until the next change
   #ordered = new Map();

@@ -161,7 +161,7 @@ export class FilterBar {
   }
 }
 
-/** Where the reviewer left off, for each data set and reviewer. */
+/** Where the reviewer left off, for each dataset and reviewer. */
 const visitOf = (info) => `place ${info.key} ${info.reviewer}`;
 
 /** Return the filters and the clip of the last visit; the clip is null if this browser knows of none. */

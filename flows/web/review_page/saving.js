@@ -206,7 +206,7 @@ export function showSaving({ waiting, error }) {
   at("discard").hidden = !error || error.status !== 422;
 }
 
-/** Names the data set, and the lines of the review file that are not applied. */
+/** Names the dataset, and the lines of the review file that are not applied. */
 export function showNotices(info) {
   at("dataset").textContent = info.name;
   at("task").textContent = `${info.sample ? "audit" : "review"}${info.blind ? ", blind" : ""} by ${info.reviewer}`;

@@ -34,7 +34,7 @@ class CaptionForm(StrEnum):
 
 @dataclass(frozen=True)
 class CaptionStyle:
-    """Form of the captions, the word they all start with, and the names that replace those of the data set."""
+    """Form of the captions, the word they all start with, and the names that replace those of the dataset."""
 
     form: CaptionForm
     trigger: str = ""
@@ -65,7 +65,7 @@ class CaptionStyle:
 
 
 def parse_names(texts: Iterable[str]) -> dict[str, str]:
-    """Parse texts such as `Ponyo=p0ny0` into the names to write by those of the data set.
+    """Parse texts such as `Ponyo=p0ny0` into the names to write by those of the dataset.
 
     Raises:
         UserError: one is not of this form, or a name has two.

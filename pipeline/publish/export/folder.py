@@ -39,13 +39,13 @@ _NO_LINKS = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS
 
 
 class ExportNote(Record):
-    """Data set, trainer and files of an export."""
+    """Dataset, trainer and files of an export."""
 
     trainer: str
     dataset: str
-    """Path of the data set."""
+    """Path of the dataset."""
     films: tuple[str, ...]
-    """Ids of the films of the data set."""
+    """Ids of the films of the dataset."""
     files: tuple[str, ...]
     hashes: Mapping[str, str] = {}
     """SHA-256 of the files about all clips, as they were written: people change configurations and cards."""
@@ -95,9 +95,9 @@ def write_note(out: Path, note: ExportNote) -> None:
 
 
 def check_folder(out: Path, trainer: str, dataset: Dataset) -> None:
-    """Refuse a folder that is not new, empty, or an earlier export of this data set for this trainer.
+    """Refuse a folder that is not new, empty, or an earlier export of this dataset for this trainer.
 
-    A data set that was moved is the same one; two data sets of one film are not.
+    A dataset that was moved is the same one; two datasets of one film are not.
 
     Raises:
         UserError: it is something else.
@@ -187,7 +187,7 @@ def check_room_for_copies(out: Path, files: Iterable[tuple[Path, str]]) -> None:
 
     Args:
         out: the export.
-        files: of the data set, and their paths in the export.
+        files: of the dataset, and their paths in the export.
 
     Raises:
         NoRoomError: the disk has too little.
@@ -209,7 +209,7 @@ def check_room_for_cuts(out: Path, clips: Iterable[tuple[Clip, str]], cut: ClipF
 
     Args:
         out: the export.
-        clips: of the data set, and their paths in the export.
+        clips: of the dataset, and their paths in the export.
         cut: format of the clips to cut.
         fetched: bytes of the largest film that is fetched for it.
 

@@ -67,7 +67,7 @@ class ExportClip:
     file: str
     caption: str
     source: Path
-    """Clip file of the data set."""
+    """Clip file of the dataset."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class ExportPlan:
 
     @property
     def folders(self) -> list[FilmFolder]:
-        """Films of the chosen clips, in the order of the data set."""
+        """Films of the chosen clips, in the order of the dataset."""
         films = {clip.seen.clip.film_id for clip in self.clips}
         return [folder for folder in self.dataset.folders() if folder.film_id in films]
 
@@ -102,7 +102,7 @@ def make_plan(dataset: Dataset, request: ExportRequest, stages: Sequence[str]) -
     """Choose the clips and check everything that an export needs; nothing is written.
 
     Args:
-        dataset: the data set.
+        dataset: the dataset.
         request: wishes of the user.
         stages: names of all stages of a film; films on which a build has stopped are left out.
 
@@ -136,7 +136,7 @@ def _kept(dataset: Dataset, choice: ClipChoice, stages: Sequence[str]) -> tuple[
     left_out = [_unfinished(list(unfinished.values()))] if unfinished else []
     if not kept:
         why = "; ".join(["no kept clip meets these conditions", *left_out])
-        raise UserError(f"{dataset.root}: {why}; `animegamer status` shows the data set")
+        raise UserError(f"{dataset.root}: {why}; `animegamer status` shows the dataset")
     if any(seen.split is None for seen in kept):
         raise UserError(f"{dataset.root} is not published yet; finish `animegamer build` first")
     return kept, left_out

@@ -285,12 +285,12 @@ def film_notices(film: Film, preset: Preset) -> list[str]:
 
 
 def length_notices(judged: ClipFormat, cut: ClipFormat) -> list[str]:
-    """Return a remark on clips that are cut longer or shorter than those of the data set, if by more than a frame."""
+    """Return a remark on clips that are cut longer or shorter than those of the dataset, if by more than a frame."""
     before, after = judged.frames / judged.fps, cut.frames / cut.fps
     if abs(before - after) <= 1 / judged.fps:
         return []
     return [
-        f"the clips of the data set last {float(before):.3g} seconds and those of the preset {float(after):.3g}, from "
+        f"the clips of the dataset last {float(before):.3g} seconds and those of the preset {float(after):.3g}, from "
         "the same start: captions and verdicts are of the former"
     ]
 
@@ -304,7 +304,7 @@ def inside_scenes(folder: FilmFolder, preset: Preset) -> set[str]:
 
 
 def check_available(film: Film) -> None:
-    """Refuse a film that is no longer where the data set found it.
+    """Refuse a film that is no longer where the dataset found it.
 
     Raises:
         UserError: it is gone, or has another size.

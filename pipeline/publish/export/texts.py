@@ -29,7 +29,7 @@ CROISSANT = "croissant.json"
 COLUMNS: Mapping[str, tuple[str, str]] = {
     "file_name": ("sc:Text", "path of the video, relative to the table"),
     "text": ("sc:Text", "caption"),
-    "clip_id": ("sc:Text", "id of the clip in the data set"),
+    "clip_id": ("sc:Text", "id of the clip in the dataset"),
     "film": ("sc:Text", "name of the film"),
     "start_seconds": ("sc:Float", "start in the film"),
     "end_seconds": ("sc:Float", "end in the film"),

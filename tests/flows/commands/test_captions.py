@@ -116,8 +116,8 @@ def test_a_trial_under_other_settings_screens_in_memory(tmp_path: Path) -> None:
     assert contents(data) == before
 
 
-def test_a_data_set_without_clips_names_the_remedy(tmp_path: Path) -> None:
+def test_a_dataset_without_clips_names_the_remedy(tmp_path: Path) -> None:
     (tmp_path / "dataset.json").write_text("{}")
     tried = animegamer("captions", tmp_path)
     assert tried.returncode == 1
-    assert "no clips to ask about: first build the data set" in tried.stderr
+    assert "no clips to ask about: first build the dataset" in tried.stderr

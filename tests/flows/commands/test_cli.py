@@ -122,7 +122,7 @@ def test_a_plan_says_what_the_build_would_take_and_builds_nothing(tmp_path: Path
     assert not data.exists()
 
 
-def test_a_plan_writes_nothing_into_a_data_set(tmp_path: Path, settings: Path) -> None:
+def test_a_plan_writes_nothing_into_a_dataset(tmp_path: Path, settings: Path) -> None:
     film, data = copy_of_built(tmp_path)
     dataset = Dataset(data)
     dataset.save(dataset.record.model_copy(update={"edges": (0.5, 1, 2, 3), "edges_from": "calibrated: quantiles"}))
@@ -148,8 +148,8 @@ def test_a_file_name_that_is_not_unicode_fails_one_film(tmp_path: Path, settings
 
 
 @pytest.mark.parametrize("command", ["status", "verify", "report", "calibrate", "vocabulary"])
-def test_a_folder_that_is_not_a_data_set_is_unchanged(tmp_path: Path, command: str) -> None:
-    assert "no data set here" in invoked(command, tmp_path / "typo", code=1)
+def test_a_folder_that_is_not_a_dataset_is_unchanged(tmp_path: Path, command: str) -> None:
+    assert "no dataset here" in invoked(command, tmp_path / "typo", code=1)
     assert not (tmp_path / "typo").exists()
 
 

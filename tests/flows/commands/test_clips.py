@@ -86,8 +86,8 @@ def test_bad_input_is_named_with_what_there_is(root: Path, options: list[str], s
     assert said in clips(root, *options, code=1).stderr
 
 
-def test_a_folder_that_is_no_data_set(tmp_path: Path) -> None:
-    assert "no data set here" in clips(tmp_path, code=1).stderr
+def test_a_folder_that_is_no_dataset(tmp_path: Path) -> None:
+    assert "no dataset here" in clips(tmp_path, code=1).stderr
 
 
 def test_a_damaged_table(tmp_path: Path) -> None:

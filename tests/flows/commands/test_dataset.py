@@ -1,4 +1,4 @@
-"""Commands on a data set: `status` as it is printed, and `remove`."""
+"""Commands on a dataset: `status` as it is printed, and `remove`."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_calibration_is_stored_with_its_optical_flow_model(tmp_path: Path) -> 
     assert (dataset.record.calibration.flow_model, dataset.record.edges_from) == (measured, "calibrated: published")
 
 
-def test_a_removed_film_leaves_data_set_and_shards(tmp_path: Path) -> None:
+def test_a_removed_film_leaves_dataset_and_shards(tmp_path: Path) -> None:
     first, data = copy_of_built(tmp_path)
     second = make_film(tmp_path / "second.mp4", frames=120, size=(320, 200), scenes=[0, 60])
     dataset, config = Dataset(data), checked(SMALL, "test")
@@ -95,10 +95,10 @@ def test_a_film_whose_folder_was_deleted_by_hand_can_be_removed(tmp_path: Path) 
     assert "`animegamer remove` it" in invoked("status", data, "--explain")
     assert "no film is left" in invoked("remove", data, folder.film_id, answer="y\n")
     assert Dataset(data).folders() == []
-    assert "the data set has no films" in invoked("remove", data, folder.film_id, code=1)
+    assert "the dataset has no films" in invoked("remove", data, folder.film_id, code=1)
 
 
-def test_a_film_is_removed_from_a_data_set_at_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_film_is_removed_from_a_dataset_at_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANIMEGAMER_WORK", str(tmp_path / "work"))
     _, data = copy_of_built(tmp_path)
     workspace = Workspace(f"memory://{tmp_path.name}/data")

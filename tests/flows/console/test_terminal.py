@@ -72,7 +72,7 @@ def test_a_value_error_of_a_library_has_a_traceback(tmp_path: Path) -> None:
 def test_a_user_error_is_one_line_and_a_traceback_with_debug(tmp_path: Path, command: str) -> None:
     plain = CliRunner().invoke(app, [command, str(tmp_path / "typo")])
     debug = CliRunner().invoke(app, ["--debug", command, str(tmp_path / "typo")])
-    line = f"animegamer: {tmp_path / 'typo'}: no data set here (it has no dataset.json); `animegamer build --out`"
+    line = f"animegamer: {tmp_path / 'typo'}: no dataset here (it has no dataset.json); `animegamer build --out`"
     assert (plain.exit_code, debug.exit_code) == (1, 1)
     assert plain.stderr.startswith(line)
     assert plain.stderr.count("\n") == 1
@@ -81,7 +81,7 @@ def test_a_user_error_is_one_line_and_a_traceback_with_debug(tmp_path: Path, com
     assert debug.stderr.endswith(plain.stderr)
 
 
-def test_a_file_in_place_of_the_data_set_is_an_error_of_one_line(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_dataset_is_an_error_of_one_line(tmp_path: Path) -> None:
     (tmp_path / "film.mp4").write_bytes(b"")
     (tmp_path / "data").write_text("a file is in the way")
     done = CliRunner().invoke(app, ["build", str(tmp_path / "film.mp4"), "--out", str(tmp_path / "data")])

@@ -54,7 +54,7 @@ def test_an_audit_is_restricted_and_blind(tmp_path: Path) -> None:
         assert page.http.get("/api/reviews").json()["reviews"] == {}, "another reviewer's answer is hidden"
         assert post(page.http, {"clip": ids[10], **MOTION}).json()["reviews"][ids[10]]["MD"]["conflict"] is False
         assert post(page.http, {"clip": ids[11], **MOTION}).status_code == 422, "not in the sample"
-    with pytest.raises(UserError, match="1 clips are not in this data set any more"):
+    with pytest.raises(UserError, match="1 clips are not in this dataset any more"):
         ReviewedClips(small_dataset(), ReviewTask(tmp_path / "answers.jsonl", "anna", ["gone"]))
 
 

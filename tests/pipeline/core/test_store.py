@@ -1,4 +1,4 @@
-"""Folders of a data set: written records are read back, and damaged files are errors with a remedy."""
+"""Folders of a dataset: written records are read back, and damaged files are errors with a remedy."""
 
 import os
 import time
@@ -34,7 +34,7 @@ FILM = records.film(
 
 @pytest.fixture
 def folder(tmp_path: Path) -> FilmFolder:
-    return Dataset(tmp_path / "a data set").folder(FILM_ID)
+    return Dataset(tmp_path / "a dataset").folder(FILM_ID)
 
 
 def names(path: Path) -> list[str]:
@@ -132,10 +132,10 @@ def test_ids_that_leave_the_folder_are_refused(folder: FilmFolder, tmp_path: Pat
         Dataset(tmp_path).folder(name)
 
 
-# --- the data set --------------------------------------------------------------------------------------------------
+# --- the dataset --------------------------------------------------------------------------------------------------
 
 
-def test_a_new_data_set_is_empty_and_lists_films_in_the_order_they_were_added(tmp_path: Path) -> None:
+def test_a_new_dataset_is_empty_and_lists_films_in_the_order_they_were_added(tmp_path: Path) -> None:
     dataset = Dataset(tmp_path / "set")
     assert (dataset.record, dataset.folders()) == (DatasetRecord(), [])
     films = tuple(FilmEntry(film_id=f"{name}-01234567", name=name, sha256="0" * 64) for name in ("b", "a"))
@@ -165,7 +165,7 @@ def test_leftovers_of_a_killed_plan_are_swept_and_films_in_progress_are_not(tmp_
     assert a_workers.exists()
 
 
-def test_a_data_set_of_a_later_version_is_refused(tmp_path: Path) -> None:
+def test_a_dataset_of_a_later_version_is_refused(tmp_path: Path) -> None:
     dataset = Dataset(tmp_path)
     dataset.save(DatasetRecord())
     path = tmp_path / "dataset.json"

@@ -1,4 +1,4 @@
-"""Audit on data card and report: its figures, names that are no markup, and a data set without one."""
+"""Audit on data card and report: its figures, names that are no markup, and a dataset without one."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def table(text: str, first_heading: str) -> dict[str, list[str]]:
     return {row[0]: row[1:] for row in cells}
 
 
-def test_the_counts_are_those_of_the_data_set(tmp_path: Path) -> None:
+def test_the_counts_are_those_of_the_dataset(tmp_path: Path) -> None:
     dataset, config = published(tmp_path, captioner=MODEL)
     text = write_card(dataset, config.card).read_text(encoding="utf-8")
 
@@ -147,7 +147,7 @@ def test_a_film_that_failed_counts_what_an_earlier_build_left_of_it(tmp_path: Pa
     text = write_card(dataset, CardSettings()).read_text(encoding="utf-8")
     assert table(text, "Film")["Kiki's Café (1989).mkv"][-3:] == ["5", "10", "8"]
     assert "because the last one failed: the file is gone" in text
-    assert "**The captions in this data set are made by rules, not by a language model.**" in text.split("##")[0]
+    assert "**The captions in this dataset are made by rules, not by a language model.**" in text.split("##")[0]
     head = front_matter(text)
     assert "rule-captions" in head["tags"]
     assert head["license"] == "unknown"

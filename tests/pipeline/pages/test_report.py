@@ -38,7 +38,7 @@ def test_the_coverage_adds_up_to_the_length_of_the_films(made: Dataset) -> None:
         assert sum(totals(film.spans).values()) == pytest.approx(film.film.duration_seconds, abs=1 / 24)
 
 
-def test_the_numbers_are_those_of_the_data_set(made: Dataset) -> None:
+def test_the_numbers_are_those_of_the_dataset(made: Dataset) -> None:
     page = (made.root / "report.html").read_text(encoding="utf-8")
 
     figures = dict(re.findall(r"<dt>([A-Z][\w ]+)</dt><dd>([\d,]+)<small>", page))
@@ -87,7 +87,7 @@ def test_thumbnails_are_small_pictures_of_the_clips(made: Dataset) -> None:
     assert np.ptp(corners, axis=0).max() < 12, "a plain ground with a square on it"
 
 
-def test_an_unfinished_data_set_has_a_report(tmp_path: Path) -> None:
+def test_an_unfinished_dataset_has_a_report(tmp_path: Path) -> None:
     assert "No film has been added yet" in write_report(Dataset(tmp_path / "empty")).read_text(encoding="utf-8")
     dataset = make_dataset(tmp_path, films=1, scenes=2, captioner="rules")
     page = write_report(dataset).read_text(encoding="utf-8")

@@ -25,7 +25,7 @@ def test_a_folder_whose_files_a_build_would_replace_is_refused(tmp_path: Path, n
     out = tmp_path / "project"
     (out / name).mkdir(parents=True) if name == "shards" else (out.mkdir(), (out / name).write_text("mine"))
     (out / "build.toml").touch()
-    with pytest.raises(UserError, match=f"no data set, and a build would replace {name} there"):
+    with pytest.raises(UserError, match=f"no dataset, and a build would replace {name} there"):
         make_plan(BuildRequest(films=(), out=str(out)), Workspace(str(out)))
     assert sorted(path.name for path in out.iterdir()) == sorted(["build.toml", name])
 

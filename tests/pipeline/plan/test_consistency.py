@@ -1,4 +1,4 @@
-"""Consistency of a data set: films measured or cut in different ways are neither joined nor published together."""
+"""Consistency of a dataset: films measured or cut in different ways are neither joined nor published together."""
 
 from __future__ import annotations
 

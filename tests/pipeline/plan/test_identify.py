@@ -21,7 +21,7 @@ def small_film(path: Path, frames: int) -> Path:
 
 
 def planned(dataset: Dataset, paths: Sequence[Path]) -> IdentifiedFilms:
-    """Identify the films and list them in the data set, as the plan of a build does."""
+    """Identify the films and list them in the dataset, as the plan of a build does."""
     found = identify([str(path) for path in paths], dataset)
     dataset.save(DatasetRecord(films=found.listed(dataset.record.films)))
     return found
@@ -71,7 +71,7 @@ def test_new_content_takes_the_place_of_the_old_and_moves_no_other_film(tmp_path
     assert [*after[:1], *after[2:4]] == [*before[:1], *before[2:]]
 
 
-def test_a_path_with_the_content_of_another_film_of_the_data_set_removes_its_own(tmp_path: Path) -> None:
+def test_a_path_with_the_content_of_another_film_of_the_dataset_removes_its_own(tmp_path: Path) -> None:
     dataset = Dataset(tmp_path / "data")
     films = [small_film(tmp_path / f"{number}.mkv", 8 + number) for number in range(3)]
     planned(dataset, films)

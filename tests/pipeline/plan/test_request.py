@@ -50,7 +50,7 @@ def test_places(place: str, taken: bool) -> None:
     assert is_taken(lambda: BuildRequest(films=(place,), out="/data")) is taken
 
 
-def test_paths_that_a_data_set_cannot_hold_are_refused_and_named(
+def test_paths_that_a_dataset_cannot_hold_are_refused_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     odd = tmp_path / os.fsdecode(b"cast\xff")

@@ -190,9 +190,9 @@ def test_a_quarantined_or_missing_caption_leaves_every_tag_null(dataset: Dataset
 @pytest.mark.parametrize(
     ("table", "record", "fields", "reason"),
     [
-        ("motion", Motion, {"flow_model": "memflow"}, "by memflow, the data set's by dis"),
+        ("motion", Motion, {"flow_model": "memflow"}, "by memflow, the dataset's by dis"),
         ("motion", Motion, {"clip_id": "other"}, "its motion is not measured"),
-        ("captions", Caption, {"source": "rules"}, f"by rules, the data set's by {MODEL}"),
+        ("captions", Caption, {"source": "rules"}, f"by rules, the dataset's by {MODEL}"),
         ("verdicts", Verdict, {"level": None}, "its motion is not measured"),
         ("verdicts", Verdict, {"level": 6}, "motion.level: Input should be less than or equal to 5"),
         ("clips", Clip, {"clip_id": "other"}, "no such clip was cut"),

@@ -31,7 +31,7 @@ if __name__ == "__main__":
 
 @pytest.fixture(scope="module")
 def index(object_store: ObjectStore, tmp_path_factory: pytest.TempPathFactory) -> Index:
-    """Index of a data set in the store, with 8 shards of `train`."""
+    """Index of a dataset in the store, with 8 shards of `train`."""
     dataset = make_dataset(tmp_path_factory.mktemp("streaming") / "data", captioner=MODEL, scenes=10)
     index = write_shards(dataset, ShardSettings(samples=3))
     assert [shard.split for shard in index.shards].count("train") >= 6

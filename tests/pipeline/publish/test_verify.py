@@ -1,4 +1,4 @@
-"""Faults that `animegamer verify` finds in a data set, each made on purpose; and none in a sound one."""
+"""Faults that `animegamer verify` finds in a dataset, each made on purpose; and none in a sound one."""
 
 import json
 import re
@@ -52,11 +52,11 @@ def clip_bytes(tmp_path: Path, frames: np.ndarray, fps: int = 8) -> bytes:
     return path.read_bytes()
 
 
-# --- sound data sets
+# --- sound datasets
 
 
 @pytest.mark.parametrize("captioner", ["rules", MODEL])
-def test_a_freshly_written_data_set_has_no_fault(tmp_path: Path, captioner: str) -> None:
+def test_a_freshly_written_dataset_has_no_fault(tmp_path: Path, captioner: str) -> None:
     dataset = make_dataset(tmp_path, captioner=captioner, damaged_seconds=1.5)
     write_shards(dataset, ShardSettings(samples=2))
     seen: list[tuple[float, float]] = []
@@ -64,7 +64,7 @@ def test_a_freshly_written_data_set_has_no_fault(tmp_path: Path, captioner: str)
     assert seen[-1] == (15, 15)
 
 
-def test_a_data_set_in_which_nothing_is_kept_has_no_fault(dataset: Dataset) -> None:
+def test_a_dataset_in_which_nothing_is_kept_has_no_fault(dataset: Dataset) -> None:
     for folder in dataset.folders():
         folder.write("verdicts", [v.model_copy(update={"keep": False}) for v in folder.read("verdicts", Verdict)])
     write_shards(dataset, ShardSettings())
@@ -237,9 +237,9 @@ def test_a_clip_of_other_length_rate_or_size_is_found(dataset: Dataset, tmp_path
         ("verdicts", Verdict, {"keep": False}, "000000083: is not a clip that the verdicts keep"),
         ("verdicts", Verdict, {"level": 3}, "tables differ in motion.level"),
         ("captions", Caption, {"S": "owl"}, "tables differ in caption.S"),
-        ("captions", Caption, {"source": "rules"}, f"caption is by rules, the data set's by {MODEL}"),
+        ("captions", Caption, {"source": "rules"}, f"caption is by rules, the dataset's by {MODEL}"),
         ("motion", Motion, {"camera_px": 3.0}, "tables differ in motion.camera_px"),
-        ("motion", Motion, {"flow_model": "raft"}, "motion is by raft, the data set's by dis"),
+        ("motion", Motion, {"flow_model": "raft"}, "motion is by raft, the dataset's by dis"),
         ("clips", Clip, {"sha256": "0" * 64}, "its mp4 is not the clip that was cut"),
         ("clips", Clip, {"width": 720}, r"frames of \[\(96, 64\)\] pixels, they should have \(720, 64\)"),
     ],

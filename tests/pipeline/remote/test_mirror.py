@@ -1,4 +1,4 @@
-"""Mirror: data sets pushed to an address and pulled from it, with an S3-compatible server that logs its requests."""
+"""Mirror: datasets pushed to an address and pulled from it, with an S3-compatible server that logs its requests."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from training.data.shards import open_shards, unpack
 from training.data.sources import open_index
 
 
-def data_set(run: str, clips: int) -> Files:
-    """Published data set of one film whose files all differ from run to run, with the records that list them."""
+def dataset(run: str, clips: int) -> Files:
+    """Published dataset of one film whose files all differ from run to run, with the records that list them."""
     made = {f"clips/{number}.mp4": f"{run} {number}".encode() for number in range(clips)}
     results = {stage: {f"{stage}.parquet": f"{run} {stage}".encode()} for stage in ("crop", "looks", "motion")}
     results["cut"] = made | {"clips.parquet": run.encode()}
@@ -63,8 +63,8 @@ def remake(root: Path, files: Mapping[str, bytes]) -> None:
 # --- there and back --------------------------------------------------------------------------------------------------
 
 
-def test_a_pushed_data_set_is_pulled_byte_for_byte_and_then_nothing_is_sent(store: ObjectStore, tmp_path: Path) -> None:
-    files = data_set("first", clips=20)
+def test_a_pushed_dataset_is_pulled_byte_for_byte_and_then_nothing_is_sent(store: ObjectStore, tmp_path: Path) -> None:
+    files = dataset("first", clips=20)
     here = Mirror(store.address("data"), write(tmp_path / "here", files))
     here.push()
     assert store.contents("data/") == files
@@ -186,12 +186,12 @@ class Onlooker:
 
 def test_readers_find_complete_results_at_every_moment_of_a_push(store: ObjectStore, tmp_path: Path) -> None:
     onlooker = Onlooker(store)
-    here = Mirror(store.address("data"), write(tmp_path, data_set("first", clips=6)))
+    here = Mirror(store.address("data"), write(tmp_path, dataset("first", clips=6)))
     here.push()
     puts = [key for method, key in store.written() if method == "PUT"]
     assert puts[-3:] == ["data/shards/index.json", "data/README.md", "data/dataset.json"]
     store.requests.clear()
-    remake(here.local, data_set("second", clips=4))
+    remake(here.local, dataset("second", clips=4))
     here.push()
     after_all_puts = store.written()[store.written().index(("PUT", "data/dataset.json")) + 1 :]
     assert sorted(after_all_puts) == [
@@ -199,9 +199,9 @@ def test_readers_find_complete_results_at_every_moment_of_a_push(store: ObjectSt
         ("DELETE", f"data/{FILM}/clips/5.mp4"),
         ("DELETE", "data/shards/train/film-01234567-000002.tar"),
     ]
-    assert store.contents("data/") == data_set("second", clips=4)
+    assert store.contents("data/") == dataset("second", clips=4)
     assert onlooker.faults == []
-    assert onlooker.moments == len(data_set("first", clips=6)) + len(data_set("second", clips=4)) + 2 * 4 + 3
+    assert onlooker.moments == len(dataset("first", clips=6)) + len(dataset("second", clips=4)) + 2 * 4 + 3
 
 
 @pytest.mark.slow
@@ -209,9 +209,9 @@ def test_readers_find_complete_results_at_every_moment_of_a_push(store: ObjectSt
 def test_a_killed_push_leaves_complete_results_and_is_continued(
     store: ObjectStore, tmp_path: Path, writes: int
 ) -> None:
-    here = Mirror(store.address("data"), write(tmp_path / "here", data_set("first", clips=6)))
+    here = Mirror(store.address("data"), write(tmp_path / "here", dataset("first", clips=6)))
     here.push()
-    after = data_set("second", clips=4)
+    after = dataset("second", clips=4)
     remake(here.local, after)
     program = (
         "import sys, pathlib, pipeline.remote.mirror as m; m.Mirror(sys.argv[1], pathlib.Path(sys.argv[2])).push()"

@@ -1,6 +1,6 @@
 """Addresses, and stores that are missing, broken, unreachable or hostile: errors of one line without a secret.
 
-Against an S3-compatible server on loopback. Pushed and pulled data sets are tested in `test_mirror.py`,
+Against an S3-compatible server on loopback. Pushed and pulled datasets are tested in `test_mirror.py`,
 films and casts in `test_film_cache.py`.
 """
 

@@ -33,7 +33,7 @@ FRAMES = 440
 
 
 class Built:
-    """Data set of a film of four scenes, with a cast and captions by rules."""
+    """Dataset of a film of four scenes, with a cast and captions by rules."""
 
     def __init__(self, root: Path, **sections: Any) -> None:
         self.root = root
@@ -84,7 +84,7 @@ class Built:
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of a built data set without reviews; read-only."""
+    """Folder of a built dataset without reviews; read-only."""
     root = tmp_path_factory.mktemp("original")
     make_film(root / "film.mp4", frames=FRAMES, scenes=SCENES)
     make_cast(root / "cast", "Ponyo", "Sosuke")
@@ -287,7 +287,7 @@ def test_card_report_and_status_count_reviews_and_name_what_is_not_applied(built
             "1 decision about a span of a film that no clip shares: line 4",
             "2 decisions about parts of films after the last clip, which were not built",
             "1 decision about a character outside the cast: line 5",
-            "1 decision about a film that is not in this data set: line 6",
+            "1 decision about a film that is not in this dataset: line 6",
             "9 lines that cannot be read as a decision: line 9 (",
             "and 4 more",
         ):

@@ -64,7 +64,7 @@ def test_verdicts_are_those_of_the_rules_and_standings_those_of_reviewers(datase
     assert standing.voices == {"anna": (CAST[2],), "bob": ()}
 
 
-def test_a_data_set_that_is_not_published_can_be_reviewed(dataset: Dataset) -> None:
+def test_a_dataset_that_is_not_published_can_be_reviewed(dataset: Dataset) -> None:
     for folder in dataset.folders():
         for table in ("verdicts", "captions", "motion"):
             folder.table_path(table).unlink()

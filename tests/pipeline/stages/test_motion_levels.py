@@ -1,4 +1,4 @@
-"""Motion levels: the edges in use, edges fitted to a data set, and the representative value of each level."""
+"""Motion levels: the edges in use, edges fitted to a dataset, and the representative value of each level."""
 
 from __future__ import annotations
 

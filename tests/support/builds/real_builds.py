@@ -208,7 +208,7 @@ def prefect_server() -> dict[str, str]:
 
 
 def contents(root: Path) -> dict[str, bytes]:
-    """Content of every file of a data set by its path, without caches and locks."""
+    """Content of every file of a dataset by its path, without caches and locks."""
     return {str(path.relative_to(root)): path.read_bytes() for path in _files(root)}
 
 
@@ -218,7 +218,7 @@ def differences(one: Mapping[str, bytes], other: Mapping[str, bytes]) -> list[st
 
 
 def leftovers(root: Path) -> list[str]:
-    """Temporary files in the data set and in the films' caches, except the data set's own cache, swept hourly."""
+    """Temporary files in the dataset and in the films' caches, except the dataset's own cache, swept hourly."""
     hidden = (path for path in root.rglob(".*") if path.is_file() and path.name not in NOT_PART_OF_THE_DATA)
     return sorted(str(path.relative_to(root)) for path in hidden if path.parent != root / ".cache")
 

@@ -3,7 +3,7 @@
     assert run(request, kill_at=3) == -signal.SIGKILL
     assert run(request) == 0
 
-Every file of a data set is written under a temporary name and renamed (`pipeline/core/atomic.py`), so counting renames
+Every file of a dataset is written under a temporary name and renamed (`pipeline/core/atomic.py`), so counting renames
 counts writes. A build runs in a fork of a process that has imported the program. `probe` and `cut`, which otherwise run
 in child processes, run in that fork too, so that their writes are counted.
 """

@@ -1,4 +1,4 @@
-"""Small data set, built once per test run and handed out as copies: six seconds of film in two scenes.
+"""Small dataset, built once per test run and handed out as copies: six seconds of film in two scenes.
 
     film, data = copy_of_built(tmp_path)
     request = BuildRequest(films=(film,), out=data, config=checked(SMALL, "test"))  # has nothing to do
@@ -32,7 +32,7 @@ def small_film(path: Path, frames: int = 144) -> Path:
 
 
 def copy_of_built(folder: Path) -> tuple[Path, Path]:
-    """Copy the film and its data set to `film.mp4` and `data` in this folder."""
+    """Copy the film and its dataset to `film.mp4` and `data` in this folder."""
     built = shared_folder("built", _build)
     film = Path(shutil.copy2(built / FILM, folder / FILM))
     data = Path(shutil.copytree(built / "data", folder / "data"))

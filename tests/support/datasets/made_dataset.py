@@ -1,4 +1,4 @@
-"""Small complete data set folder, as a build leaves it before it publishes: films, tables, clip files.
+"""Small complete dataset folder, as a build leaves it before it publishes: films, tables, clip files.
 
 Every clip is a real H.264 file and every table is written through `pipeline.core.store`, so readers
 find the same as in a real one. A film is a row of equal scenes with clips every two seconds; in each film one clip is
@@ -72,7 +72,7 @@ def make_dataset(
     damaged_seconds: float = 0.0,
     names: Sequence[str] = ("Kiki's Café (1989).mkv", "海の話.mp4"),
 ) -> Dataset:
-    """Make a data set of `films` films with `scenes` scenes of `clips` clips each: a copy of one made once per run.
+    """Make a dataset of `films` films with `scenes` scenes of `clips` clips each: a copy of one made once per run.
 
     Args:
         captioner: `rules`, or the name of a model (`MODEL`), which fills in every tag, and characters of `CAST`.

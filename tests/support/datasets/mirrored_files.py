@@ -1,4 +1,4 @@
-"""Small data sets of plain bytes, on this machine and in an object store, for tests of transfers between them.
+"""Small datasets of plain bytes, on this machine and in an object store, for tests of transfers between them.
 
     here = pushed(store, tmp_path / "here")
     there = pulled(store, tmp_path / "there")
@@ -52,7 +52,7 @@ def pushed(store: ObjectStore, folder: Path, files: Mapping[str, bytes] = SMALL_
 
 
 def pulled(store: ObjectStore, folder: Path) -> Mirror:
-    """Mirror of the same data set on another machine."""
+    """Mirror of the same dataset on another machine."""
     mirror = Mirror(store.address("data"), folder)
     mirror.pull()
     store.requests.clear()

@@ -1,4 +1,4 @@
-"""Published clips: readers of a data set's shards, and changes of the tables that they are made from."""
+"""Published clips: readers of a dataset's shards, and changes of the tables that they are made from."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def paint_pictures(
 
 
 def planned(root: Path, path: Path) -> FilmFolder:
-    """Film folder in the data set at `root`, as the plan of a build leaves it."""
+    """Film folder in the dataset at `root`, as the plan of a build leaves it."""
     hashes = Hashes(root / FILM_HASHES)
     sha256 = film_hash(path, hashes)
     hashes.save()

@@ -37,7 +37,7 @@ def small_dataset() -> Path:
 
 
 def small_run(folder: Path, recipe: Recipe, source: Path | Sequence[str] | None = None, **options: Any) -> TrainingRun:
-    """Training run on the small data set, on another one, or on several."""
+    """Training run on the small dataset, on another one, or on several."""
     data = str(source or small_dataset()) if source is None or isinstance(source, Path | str) else source
     return TrainingRun(RunFolder(folder, data, **options), recipe)
 

@@ -1,4 +1,4 @@
-"""Review page served on loopback from this process, over a data set with known captions and small clips.
+"""Review page served on loopback from this process, over a dataset with known captions and small clips.
 
 `reviewing` serves it; `opened` of `played_page` opens it in a browser; `in_time_order` goes to the first clip there.
 """
@@ -54,7 +54,7 @@ class Reviewed:
 
 
 def small_dataset(clips: int = 60) -> Dataset:
-    """Data set of one film, shared by the tests of a run: write decisions elsewhere."""
+    """Dataset of one film, shared by the tests of a run: write decisions elsewhere."""
     return Dataset(shared_folder(f"review-{clips}", lambda root: write_dataset(root, clips, 1, SMALL)))
 
 

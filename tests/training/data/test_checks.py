@@ -37,7 +37,7 @@ def test_captions_of_rules_only_are_refused_by_every_part(tmp_path: Path) -> Non
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["catalogs"]
 
 
-def test_every_data_set_of_a_mixture_is_checked(tmp_path: Path) -> None:
+def test_every_dataset_of_a_mixture_is_checked(tmp_path: Path) -> None:
     poor = make_dataset(tmp_path / "poor", films=1, scenes=4, captioner="rules", names=("poor.mkv",))
     write_shards(poor, ShardSettings(val_share=0))
     run = small_run(tmp_path / "run", small_recipe(), [str(small_dataset()), str(poor.root)])
@@ -66,7 +66,7 @@ def test_captions_by_rules_are_learned_from_once_a_review_has_added_a_subject(tu
     assert by_rules_alone(labelled) == len(turns) - 1
 
 
-def test_a_data_set_without_captions_is_refused(turns: tuple[RecordedTurn, ...]) -> None:
+def test_a_dataset_without_captions_is_refused(turns: tuple[RecordedTurn, ...]) -> None:
     silent = [turn.model_copy(update={"instruction": ""}) for turn in turns]
     with pytest.raises(UserError, match="here has no captions to learn from"):
         check_captions(silent, "here")

@@ -44,14 +44,14 @@ def alone(place: str, split: str = "train") -> Catalog:
     return Catalog.read(open_shards(place, split))  # type: ignore[arg-type]
 
 
-def test_one_data_set_is_read_as_it_is(places: tuple[str, str]) -> None:
+def test_one_dataset_is_read_as_it_is(places: tuple[str, str]) -> None:
     mixture = Mixture.of(places[1])
     assert mixture.splits == ["train"]
     assert mixture.catalogs() == {"train": alone(places[1])}
     assert mixture.level_values(alone(places[1])) == LEVEL_VALUES
 
 
-def test_each_data_set_keeps_its_own_splits(places: tuple[str, str], tmp_path: Path) -> None:
+def test_each_dataset_keeps_its_own_splits(places: tuple[str, str], tmp_path: Path) -> None:
     mixture = Mixture.of(places)
     for catalogs in (mixture.catalogs(tmp_path), mixture.catalogs(tmp_path)):  # read, then from the cached files
         assert list(catalogs) == ["train", "val"]
@@ -218,7 +218,7 @@ def of_another_flow_model(places: tuple[str, str], folder: Path) -> list[str]:
         (lambda places, folder: [places[0], str(folder / "none")], "none/shards/index.json: no such file"),
     ],
 )
-def test_data_sets_that_do_not_mix_are_refused(
+def test_datasets_that_do_not_mix_are_refused(
     places: tuple[str, str],
     tmp_path: Path,
     make: Callable[[tuple[str, str], Path], list[str]],

@@ -263,7 +263,7 @@ def _painted(dataset: Path, tmp_path: Path, frames: int, *, said: int | None = N
     return PackedTurn(turn.model_copy(update={"sample": sample}), path.read_bytes())
 
 
-def test_a_data_set_with_a_clip_one_frame_short_is_padded(dataset: Path) -> None:
+def test_a_dataset_with_a_clip_one_frame_short_is_padded(dataset: Path) -> None:
     turn = next(read_texts(open_shards(dataset, "train")))
     full = turn.model_copy(update={"sample": turn.sample.model_copy(update={"frames": 17})})
     assert [has_padded(turns, 17) for turns in ([full], [full, turn])] == [False, True]

@@ -89,11 +89,11 @@ class HashedFrames:
 
 
 class ClipMotions:
-    """Motion as the stage `motion` of a data set measures it: `scope_px` and the number of `drawings`.
+    """Motion as the stage `motion` of a dataset measures it: `scope_px` and the number of `drawings`.
 
     Args:
-        settings: optical flow of the data set.
-        size: width and height of the data set's clips, in whose pixels its level edges are. Clips with more or fewer
+        settings: optical flow of the dataset.
+        size: width and height of the dataset's clips, in whose pixels its level edges are. Clips with more or fewer
             pixels are scaled to as many first, their aspect kept. None: each clip in its own pixels.
     """
 

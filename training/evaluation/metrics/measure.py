@@ -47,9 +47,9 @@ class MetricNetworks:
     clip: TextNetwork | None = None
     dreamsim: PictureNetwork | None = None
     motion: MotionSettings = field(default_factory=MotionSettings)
-    """Optical flow and level edges; take those of the data set that the agents were trained on."""
+    """Optical flow and level edges; take those of the dataset that the agents were trained on."""
     motion_size: tuple[int, int] | None = None
-    """Width and height of that data set's clips, to which others are scaled; None: motion in each clip's own pixels."""
+    """Width and height of that dataset's clips, to which others are scaled; None: motion in each clip's own pixels."""
 
     @property
     def comparing(self) -> PictureNetwork:

@@ -19,7 +19,7 @@ from training.evaluation.played import PlayedTurn
 from training.evaluation.report.tables import in_print
 
 WIDTH, HEIGHT = 168, 112
-"""Field of a picture, 3:2 as the clips of the data set; a clip of another shape keeps its proportions."""
+"""Field of a picture, 3:2 as the clips of the dataset; a clip of another shape keeps its proportions."""
 _QUALITY = 72
 MOST_GAMES = 6
 MOST_TURNS = 10

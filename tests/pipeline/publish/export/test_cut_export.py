@@ -83,7 +83,7 @@ def test_uneven_steps_enlarged_pictures_and_another_length_are_said_and_a_slow_f
     [folder] = dataset.folders()
     folder.write("clips", [row.model_copy(update={"frames": 32}) for row in folder.read("clips", Clip)])
     notices = make_plan(dataset, request(tmp_path / "out"), STAGE_NAMES).notices
-    assert any("data set last 4 seconds and those of the preset 2.06" in notice for notice in notices)
+    assert any("dataset last 4 seconds and those of the preset 2.06" in notice for notice in notices)
     folder.save_film(folder.film.model_copy(update={"fps": Fraction(12)}))
     with pytest.raises(UserError, match=r"12 frames a second, and --preset wan needs 16"):
         export(dataset, tmp_path / "out")
@@ -175,7 +175,7 @@ def test_a_disk_without_room_for_the_cuts_is_refused_before_anything_is_written(
 
 
 @pytest.mark.slow
-def test_a_build_of_the_same_data_set_and_an_export_exclude_each_other(tmp_path: Path) -> None:
+def test_a_build_of_the_same_dataset_and_an_export_exclude_each_other(tmp_path: Path) -> None:
     _, data = copy_of_built(tmp_path)
     words = [*COMMAND, str(data), "--for", "folder", "--out", str(tmp_path / "out")]
     with held(data, "animegamer build"):

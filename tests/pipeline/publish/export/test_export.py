@@ -1,4 +1,4 @@
-"""Exports of a made data set: files of each trainer, links, updates, choice of clips, and what is refused."""
+"""Exports of a made dataset: files of each trainer, links, updates, choice of clips, and what is refused."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def dataset(tmp_path: Path) -> Dataset:
 
 @pytest.fixture
 def fitting(dataset: Dataset) -> Dataset:
-    """Data set whose clips count as 33 frames at 16 a second with sentences: ready for Wan without cutting."""
+    """Dataset whose clips count as 33 frames at 16 a second with sentences: ready for Wan without cutting."""
     for folder in dataset.folders():
         clips = [row.model_copy(update={"frames": 33, "fps": Fraction(16)}) for row in folder.read("clips", Clip)]
         folder.write("clips", clips)
@@ -286,7 +286,7 @@ def test_films_whose_build_has_stopped_are_left_out_and_named(dataset: Dataset, 
         make_plan(dataset, request, STAGE_NAMES)
 
 
-def test_a_data_set_that_is_not_published_is_refused(tmp_path: Path) -> None:
+def test_a_dataset_that_is_not_published_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="not published yet"):
         export(make_dataset(tmp_path / "data"), tmp_path / "out")
 

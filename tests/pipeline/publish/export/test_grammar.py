@@ -40,7 +40,7 @@ def dataset(tmp_path: Path) -> Dataset:
 
 
 def fitted(dataset: Dataset, preset: Preset) -> Dataset:
-    """Return the data set with clips that count as the preset's and have sentences: nothing is to be cut."""
+    """Return the dataset with clips that count as the preset's and have sentences: nothing is to be cut."""
     size = {"frames": preset.frames, "fps": Fraction(preset.fps), "width": preset.width, "height": preset.height}
     for folder in dataset.folders():
         folder.write("clips", [row.model_copy(update=size) for row in folder.read("clips", Clip)])

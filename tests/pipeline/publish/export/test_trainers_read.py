@@ -75,7 +75,7 @@ def test_a_loader_reads_all_clips(
     assert all(later > earlier for clip in numbers for earlier, later in pairwise(clip))
 
 
-def test_webshart_reads_the_shards_of_a_data_set(dataset: Dataset, tmp_path: Path) -> None:
+def test_webshart_reads_the_shards_of_a_dataset(dataset: Dataset, tmp_path: Path) -> None:
     folder = tmp_path / "members"
     folder.mkdir()
     for split in ("train", "val"):

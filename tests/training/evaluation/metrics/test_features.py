@@ -69,7 +69,7 @@ def test_a_clip_is_decoded_once_for_all_extractors_and_a_copy_of_it_not_at_all(t
     np.testing.assert_allclose(scopes, (0.5, 1.5, 2.5, 4.0, 6.0), rtol=0.1)
 
 
-def test_the_motion_of_clips_of_another_size_is_in_pixels_of_the_data_set(tmp_path: Path) -> None:
+def test_the_motion_of_clips_of_another_size_is_in_pixels_of_the_dataset(tmp_path: Path) -> None:
     whole = paint(ShapeClip("Ruby", "go for a walk", "meadow", 4))
     height, width = whole.shape[1:3]
     large = np.stack([cv2.resize(frame, (2 * width, 2 * height), interpolation=cv2.INTER_CUBIC) for frame in whole])
