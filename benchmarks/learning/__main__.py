@@ -12,9 +12,6 @@ memorise training clips; it does not show how good the method is on films.
     history       without the past, the loss on turns that depend on it is higher
     free-text     trained on several phrasings, the game model understands sentences that it has never seen
     adaptation    the shot decoder adapts to predicted shot tokens
-    casts         characters of the same names in two datasets keep their own faces and states
-    drift         a game of twenty turns keeps its figure, which only the past carries
-    predictions   the default of `adapt.predictions` is no worse than its other modes, on what play produces
 """
 
 from __future__ import annotations
@@ -29,8 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.learning.bench import Bench, Finding
-from benchmarks.learning.game_claims import casts_claim, free_text_claim, game_claim, history_claim
-from benchmarks.learning.long_games import drift_claim, predictions_claim
+from benchmarks.learning.game_claims import free_text_claim, game_claim, history_claim
 from benchmarks.learning.shot_claims import adaptation_claim, autoencoder_claim, motion_claim, shots_claim
 from examples.world.shapes import FRAMES, HEIGHT, WIDTH
 from flows.console.terminal import say
@@ -43,9 +39,6 @@ CLAIMS: Mapping[str, Callable[[Bench], Finding]] = {
     "history": lambda bench: history_claim(bench.game, bench.game_from(bench.shots.after, history=False)),
     "free-text": lambda bench: free_text_claim(bench.worded(0.5), bench.worded(0.0)),
     "adaptation": adaptation_claim,
-    "casts": casts_claim,
-    "drift": drift_claim,
-    "predictions": predictions_claim,
 }
 
 

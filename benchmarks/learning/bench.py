@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from statistics import fmean, stdev
 
 from benchmarks.learning.runs import Learned, fit_settings, learn, recipe_of, say_if_earlier, with_config
 from examples.world.learning_films import FASTER, FIRST, SECOND, write_films
@@ -31,11 +29,6 @@ class Steps:
     early_game: int = 150
     """Steps of the game model that adaptation uses; kept low, since perfect predictions leave nothing to adapt to."""
     adapt: int = 100
-    casts: int = 400
-    drift: tuple[int, ...] = (400, 800)
-    """Steps of the game models of the drift, first pass included: few, and enough."""
-    drift_seeds: int = 2
-    prediction_seeds: int = 2
 
 
 @dataclass(frozen=True)
@@ -46,11 +39,6 @@ class Finding:
     measured: str
     reached: bool
     pictures: tuple[Path, ...] = ()
-
-
-def spread_of(values: Sequence[float]) -> str:
-    """Return mean and standard deviation over seeds as text."""
-    return f"{fmean(values):.3f}" + (f"±{stdev(values):.3f}" if len(values) > 1 else "")
 
 
 class Bench:

@@ -8,7 +8,7 @@ Letters of the shapes: N clips, T frames, H W pixels, C colours (RGB), L shot to
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -28,9 +28,6 @@ from pipeline.stages.motion import measure_frames, open_optical_flow
 from pipeline.video.clip_files import read_clip_gray, write_clip
 from training.config import FitSettings, Recipe
 from training.data.definitions import FROZEN, Name, open_cache
-from training.data.encoding import Encoder
-from training.data.shards import open_shards
-from training.data.turns import Catalog
 from training.phases.assembly import SplitData, adapt_phase, game_phase, shot_phase
 from training.phases.game import GameExample, GamePhase
 from training.phases.shot import ShotPhase
@@ -106,51 +103,28 @@ def say_if_earlier(result: Path) -> None:
 def learn(
     part: TrainedPart,
     folder: Path,
-    data: Path | Sequence[str],
+    data: Path,
     start: Checkpoint,
     recipe: Recipe,
-    features: Path | None = None,
 ) -> Learned:
     """Run one part of training unless its result exists.
 
     Args:
         part: part of training.
         folder: folder of the run.
-        data: dataset folder, or several.
+        data: dataset folder.
         start: initial checkpoint.
         recipe: recipe from `recipe_of`.
-        features: folder of features for several runs on the same data; by default the run has its own.
     """
     say_if_earlier(folder / {"shot": "joint"}.get(part, part) / "result")
     bars = TrainBars()
-    source = str(data) if isinstance(data, Path) else data
-    run_folder = RunFolder(
-        folder, source, say=bars.say, watch=bars.step, shared_features=features, names=recipe.data.names
-    )
+    run_folder = RunFolder(folder, str(data), say=bars.say, watch=bars.step)
     run = TrainingRun(run_folder, recipe, start.folder)
     with bars.shown():
         after = Checkpoint.open({"shot": run.shot, "game": run.game, "adapt": run.adapt}[part]())
     catalog = run_folder.catalogs()["train"]
-    cache = open_cache(run_folder.features, catalog, start, recipe, _READ[part], shared=features is not None)
+    cache = open_cache(run_folder.features, catalog, start, recipe, _READ[part])
     return Learned(recipe, start, after, SplitData(catalog, cache))
-
-
-def encoded(
-    folder: Path,
-    data: Path,
-    checkpoint: Checkpoint,
-    recipe: Recipe,
-    names: Sequence[Name],
-    *,
-    rollout: bool = False,
-) -> SplitData:
-    """Return a dataset that is not trained on, with features by the networks of a checkpoint."""
-    catalog = Catalog.read(open_shards(data, "train"))
-    cache = open_cache(folder, catalog, checkpoint, recipe, names, rollout=rollout)
-    encoder = Encoder(checkpoint, recipe, rollout=rollout)
-    for name in names:
-        encoder.make(name, {cache: catalog.shards})
-    return SplitData(catalog, cache)
 
 
 def with_config(checkpoint: Checkpoint, folder: Path, config: ModelConfig) -> Checkpoint:

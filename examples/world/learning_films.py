@@ -5,21 +5,18 @@
 Cutting and captioning are skipped, since the painted content is known. FIRST and SECOND are pairs of turns: a figure
 moves in one place, then repeats the movement in another. The second instruction names only the repetition and the
 place, so figure, speed and change of state follow from the turn before alone. FASTER is one clip at five rising speeds
-with equal captions. HILLS and COAST do the same deeds with two casts of the same names: the figures of the coast look
-otherwise, and every deed has the opposite effect on their state. A story is a game of twenty turns about one figure,
-which is named in the first turn and seldom later.
+with equal captions.
 """
 
 from __future__ import annotations
 
 import hashlib
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from examples.world.shapes import DEEDS, FIGURES, FRAMES, HEIGHT, PLACES, SPEEDS, WIDTH, ShapeClip, paint
+from examples.world.shapes import DEEDS, FIGURES, FRAMES, HEIGHT, SPEEDS, WIDTH, ShapeClip, paint
 from examples.world.writer import CLIP_FPS, film_record, save_clip
 from pipeline.captions.rules import ADVERBS
 from pipeline.core.config import MotionSettings, ShardSettings
@@ -42,12 +39,10 @@ _SOURCE = "the painter"
 
 @dataclass(frozen=True)
 class ShapeTurn:
-    """Clip and the content of its caption: all tags, all but one, or only the repetition and the place."""
+    """Clip and the content of its caption: all tags, all but the manner, or only the repetition and the place."""
 
     clip: ShapeClip
-    told: Literal["all", "again", "all but the manner", "all but the figure"]
-    contrary: bool = False
-    """True if the deed has the opposite effect on the state."""
+    told: Literal["all", "again", "all but the manner"]
 
 
 @dataclass(frozen=True)
@@ -89,40 +84,6 @@ FASTER = ShapeFilm(
         ShapeTurn(ShapeClip("Ruby", "go for a walk", "meadow", level), "all but the manner") for level in range(1, 6)
     ),
 )
-_SAME_DEEDS = (
-    ("Ruby", "go for a walk", 3, "meadow"),
-    ("Sunny", "visit a friend", 4, "night sea"),
-    ("Ruby", "float up", 2, "desert"),
-    ("Sunny", "dive down", 3, "meadow"),
-)
-HILLS = ShapeFilm(
-    "hills", tuple(ShapeTurn(ShapeClip(who, deed, place, level), "all") for who, deed, level, place in _SAME_DEEDS)
-)
-COAST = ShapeFilm(
-    "coast",
-    tuple(
-        ShapeTurn(ShapeClip(f"{who} of the coast", deed, place, level), "all", contrary=True)
-        for who, deed, level, place in _SAME_DEEDS
-    ),
-)
-
-
-def story(name: str, named: float, turns: int = 20) -> ShapeFilm:
-    """Return a film of random turns about one figure, a function of its name.
-
-    Args:
-        name: name of the film, and seed of what it shows.
-        named: probability that a turn after the first names the figure.
-        turns: number of turns.
-    """
-    drawn = random.Random(name)
-    figure = drawn.choice(list(FIGURES))
-    made: list[ShapeTurn] = []
-    for number in range(turns):
-        deed, place = drawn.choice(list(DEEDS)), drawn.choice(list(PLACES))
-        clip = ShapeClip(figure, deed, place, drawn.randint(1, len(SPEEDS)))
-        made.append(ShapeTurn(clip, "all" if number == 0 or drawn.random() < named else "all but the figure"))
-    return ShapeFilm(name, tuple(made))
 
 
 def write_films(root: Path, films: Sequence[ShapeFilm]) -> Path:
@@ -213,16 +174,16 @@ def _verdict(clip_id: str, scope_px: float) -> Verdict:
 
 
 def _caption(clip_id: str, turn: ShapeTurn) -> Caption:
-    clip, again, named = turn.clip, turn.told == "again", turn.told in ("all", "all but the manner")
-    deed = DEEDS[clip.deed].reversed() if turn.contrary else DEEDS[clip.deed]
+    clip, again = turn.clip, turn.told == "again"
+    deed = DEEDS[clip.deed]
     return Caption(
         clip_id=clip_id,
         source=_SOURCE,
         MD=AGAIN if again else clip.deed,
         EV=clip.place,
-        MA=ADVERBS[clip.level] if turn.told in ("all", "all but the figure") else None,
+        MA=ADVERBS[clip.level] if turn.told == "all" else None,
         SC=deed.social,
         ET=deed.entertainment,
         ST=deed.stamina,
-        characters=(clip.figure.removesuffix(" of the coast"),) if named else None,
+        characters=None if again else (clip.figure,),
     )

@@ -53,11 +53,8 @@ DEEDS = {
 }
 FIGURES = {"Ruby": (60, 60, 225), "Sunny": (40, 205, 240), "Azura": (225, 110, 50)}
 """Name and colour: a disc, a diamond and a square."""
-NAMESAKES = {"Ruby of the coast": (215, 70, 190), "Sunny of the coast": (240, 240, 240)}
-"""Look and colour of characters of another cast, named like two of `FIGURES`: a diamond and a square."""
-_LOOKS = FIGURES | NAMESAKES
-_FORMS = (0, 1, 2, 1, 2)
-"""Form of each look: 0 disc, 1 diamond, 2 square."""
+_FORMS = (0, 1, 2)
+"""Form of each figure: 0 disc, 1 diamond, 2 square."""
 PLACES = {"meadow": (90, 165, 95), "desert": (135, 190, 215), "night sea": (95, 60, 45)}
 
 
@@ -92,14 +89,14 @@ def paint(clip: ShapeClip) -> Picture:
 @cache
 def _place(name: str) -> DrawnPlace:
     ground_HWC = tinted(_CANVAS, PLACES[name], seed=list(PLACES).index(name))
-    return DrawnPlace(name, ground_HWC, (WIDTH, HEIGHT), tuple(_figure(figure) for figure in _LOOKS), FINE)
+    return DrawnPlace(name, ground_HWC, (WIDTH, HEIGHT), tuple(_figure(figure) for figure in FIGURES), FINE)
 
 
 @cache
 def _figure(name: str) -> Figure:
     """Figure with bold stripes and an outline, in the middle of the canvas."""
-    number, (width, height) = list(_LOOKS).index(name), _CANVAS
-    form, skin_HWC = _FORMS[number], tinted(_CANVAS, _LOOKS[name], seed=100 + number)
+    number, (width, height) = list(FIGURES).index(name), _CANVAS
+    form, skin_HWC = _FORMS[number], tinted(_CANVAS, FIGURES[name], seed=100 + number)
     middle, (reach_x, reach_y) = (width // 2, height // 2), (FINE * _FIGURE[0] // 2, FINE * _FIGURE[1] // 2)
     rows_HW, columns_HW = np.mgrid[0:height, 0:width]
     stripes_HW = (rows_HW * (form != 1) + columns_HW * (form != 0)) // (FINE * 10) % 2 == 0

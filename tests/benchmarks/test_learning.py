@@ -11,8 +11,8 @@ import pytest
 from benchmarks.learning.bench import Bench, Steps
 from benchmarks.learning.game_claims import free_text_claim, history_claim
 from benchmarks.learning.runs import Learned, game_terms, learn, recipe_of
-from examples.world.learning_films import AGAIN, FASTER, FIRST, SECOND, ShapeFilm, ShapeTurn, story, write_films
-from examples.world.shapes import DEEDS, FIGURES, HEIGHT, SPEEDS, WIDTH, ShapeClip, paint
+from examples.world.learning_films import AGAIN, FASTER, FIRST, SECOND, ShapeFilm, ShapeTurn, write_films
+from examples.world.shapes import DEEDS, HEIGHT, SPEEDS, WIDTH, ShapeClip, paint
 from models.config import tiny_config
 from models.untrained import new_checkpoint
 from pipeline.core.errors import UserError
@@ -67,19 +67,6 @@ def test_no_second_instruction_tells_the_state(turns: dict[ShapeFilm, list[Recor
             assert turn.state == before.state
             states[turn.instruction].add(turn.state)
     assert min(map(len, states.values())) >= 3
-
-
-@pytest.mark.slow
-def test_only_the_past_tells_the_figure_of_a_story(tmp_path: Path) -> None:
-    films = [story(f"story-{number}", named, turns=6) for number, named in enumerate((0, 0, 1))]
-    read = list(read_texts(open_shards(write_films(tmp_path / "data", films), "train")))
-    assert len(read) == 18
-    told = [any(name in turn.instruction for name in FIGURES) for turn in read]
-    assert told == [True, *[False] * 5, True, *[False] * 5, *[True] * 6]
-    for film, turns in zip(films, (read[:6], read[6:12], read[12:]), strict=True):
-        (figure,) = {turn.clip.figure for turn in film.turns}
-        assert figure in turns[0].instruction
-        assert [turn.sample.motion.level for turn in turns] == [turn.clip.level for turn in film.turns]
 
 
 def test_films_other_than_those_in_the_folder_are_refused(tmp_path: Path) -> None:
