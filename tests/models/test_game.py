@@ -67,11 +67,6 @@ def test_values_move_by_five_and_stay_in_their_range() -> None:
     assert tired.after(LIVELY).stamina == 5
 
 
-def test_each_part_of_the_state_changes_its_own_value() -> None:
-    assert Values().after(State(level=3, social=1, entertainment=0, stamina=1)) == Values(55, 55, 50)
-    assert Values().after(State(level=3, social=0, entertainment=1, stamina=-1)) == Values(45, 50, 55)
-
-
 @pytest.mark.parametrize("window_turns", [1, 2, 5])
 def test_the_window_holds_the_last_turns_each_with_its_own_state(window_turns: int) -> None:
     state = GameState()
@@ -255,8 +250,3 @@ def test_compiled_networks_play_the_same_turn(engine: Engine) -> None:
     (turn,), (expected,) = Game(compiled).play("Qiqi runs"), Game(engine).play("Qiqi runs")
     difference = np.abs(turn.frames_THWC.astype(int) - expected.frames_THWC)
     assert difference.mean() < 0.5
-
-
-def test_three_lines_play_a_game() -> None:
-    for turn in Game.load(brief_checkpoint(), EngineOptions("cpu", steps=1)).play(STORY[:1]):
-        assert turn.number == 1

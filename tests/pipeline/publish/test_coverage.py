@@ -85,11 +85,6 @@ def test_a_transition_belongs_to_the_edge_of_the_scene_after_it() -> None:
     assert seconds_of(spans)["dropped", "scene edge"] == pytest.approx(4 * MARGIN + 0.5, abs=1e-5)
 
 
-def test_a_scene_too_short_for_a_clip_says_so() -> None:
-    spans = film_spans(records.film(seconds=1.5), [scene_of(0, 0.0, 1.5)], [], [], [], None)
-    assert spans == [Span(0.0, 1.5, "dropped", "shorter than a clip")]
-
-
 def test_gaps_of_a_grid_wider_than_its_clips_are_named() -> None:
     scene = scene_of(0, 0.0, 9.0)
     clips = clips_of(scene, grid=3.0)
@@ -114,13 +109,6 @@ def test_damage_missing_film_and_an_early_end_are_named() -> None:
     ]
 
 
-def test_an_end_behind_the_film_changes_nothing() -> None:
-    scene = scene_of(0, 0.0, 4.0)
-    assert film_spans(records.film(seconds=4.0), [scene], [], [], [], 99.0) == film_spans(
-        records.film(seconds=4.0), [scene], [], [], [], None
-    )
-
-
 def test_a_clip_without_a_verdict_is_not_kept() -> None:
     scene = scene_of(0, 0.0, 4.0)
     spans = film_spans(records.film(seconds=4.0), [scene], [], clips_of(scene), [], None)
@@ -134,12 +122,6 @@ def test_time_outside_scenes_failed_but_rounding_by_a_frame_did_not() -> None:
     assert spans[-1] == Span(6.0, 10.0, "failed", "not read")
     assert seconds_of(spans) == {("dropped", "shorter than a clip"): 6.0, ("failed", "not read"): 4.0}
     assert film_spans(records.film(seconds=10.0), [], [], [], [], None) == [Span(0.0, 10.0, "failed", "not read")]
-
-
-def test_a_hole_between_scenes_failed() -> None:
-    spans = film_spans(records.film(seconds=6.0), [scene_of(0, 0.0, 1.5), scene_of(1, 4.0, 6.0)], [], [], [], None)
-    assert_tiles(spans, 6.0)
-    assert spans[1] == Span(1.5, 4.0, "failed", "not read")
 
 
 def test_no_span_lies_behind_the_end() -> None:

@@ -55,10 +55,6 @@ def test_film_by_its_names(dataset: Dataset, film: str) -> None:
         assert len(clips) == expected(dataset, film=KIKI)
 
 
-def test_films_are_alternatives(dataset: Dataset) -> None:
-    assert len(chosen(dataset, ClipChoice(films=(KIKI, dataset.record.films[1].film_id)))) == 20
-
-
 def test_levels(dataset: Dataset) -> None:
     count = expected(dataset, level=4) + expected(dataset, level=5)
     assert len(chosen(dataset, ClipChoice(levels=parse_levels("4-5")))) == count == 8

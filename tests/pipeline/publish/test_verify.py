@@ -251,15 +251,6 @@ def test_tables_that_differ_from_the_samples_are_found(
     assert re.search(message, "\n".join(faults(dataset)))
 
 
-def test_a_kept_clip_without_a_sample_is_found(dataset: Dataset) -> None:
-    folder = dataset.folders()[0]
-    dropped = [v for v in folder.read("verdicts", Verdict) if not v.keep]
-    kept = [v.model_copy(update={"keep": True, "reasons": ()}) for v in folder.read("verdicts", Verdict)]
-    folder.write("verdicts", kept)
-    message = f"{len(dropped)} kept clips are in no shard, the first is {dropped[0].clip_id}"
-    assert any(message in fault for fault in faults(dataset))
-
-
 def test_a_missing_table_is_named_and_the_samples_are_still_checked(dataset: Dataset) -> None:
     dataset.folders()[0].table_path("motion").unlink()
     edit_member(dataset, "mp4", lambda content: content[:0])

@@ -102,18 +102,6 @@ def test_an_export_repeated_writes_nothing_and_one_with_changes_writes_those(dat
     assert changed == [f"{clip_id}.txt"]
 
 
-def test_a_clip_cut_again_is_linked_again(dataset: Dataset, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    export(dataset, out)
-    clip_id, path = next(iter(kept(dataset).items()))
-    copy = path.with_name("copy.mp4")
-    shutil.copyfile(path, copy)
-    copy.replace(path)
-    assert not (out / f"{clip_id}.mp4").samefile(path)
-    assert export(dataset, out).changed == 1
-    assert (out / f"{clip_id}.mp4").samefile(path)
-
-
 def test_clips_that_are_no_longer_chosen_are_removed_and_other_files_stay(dataset: Dataset, tmp_path: Path) -> None:
     out = tmp_path / "out"
     export(dataset, out)
@@ -260,16 +248,6 @@ def test_rules_alone_are_no_captions_for_a_trainer(tmp_path: Path) -> None:
         export(dataset, tmp_path / "out", "musubi-tuner", preset=PRESETS["wan"])
     plan = make_plan(dataset, ExportRequest(TRAINERS["folder"], tmp_path / "out"), STAGE_NAMES)
     assert f"{len(plan.clips)} of {len(plan.clips)} captions are made by rules alone" in " ".join(plan.notices)
-
-
-def test_clips_without_a_caption_are_left_out_and_counted(dataset: Dataset, tmp_path: Path) -> None:
-    folder = dataset.folders()[0]
-    clip_id = next(row.clip_id for row in folder.read("verdicts", Verdict) if row.keep)
-    rows = folder.read("captions", Caption)
-    folder.write("captions", [row for row in rows if row.clip_id != clip_id])
-    plan = make_plan(dataset, ExportRequest(TRAINERS["folder"], tmp_path / "out"), STAGE_NAMES)
-    assert len(plan.clips) == len(kept(dataset)) - 1
-    assert any(notice.startswith("1 of ") for notice in plan.notices)
 
 
 def test_films_whose_build_has_stopped_are_left_out_and_named(dataset: Dataset, tmp_path: Path) -> None:

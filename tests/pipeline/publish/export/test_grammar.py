@@ -103,14 +103,6 @@ def test_models_that_a_trainer_does_not_train_at_these_frames_are_refused(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("preset", PRESETS.values(), ids=ids)
-def test_frames_and_sizes_are_those_that_the_models_take(preset: Preset) -> None:
-    """Autoencoder and patches together divide a side by 16, that of LTX-Video by 32, and time by 4 or 8."""
-    assert preset.side == (32 if preset.name == "ltx" else 16)
-    assert preset.takes_size_of(preset.clips)
-    assert (preset.frames - 1) % preset.multiple == 0
-
-
 @pytest.mark.parametrize("preset", [PRESETS[name] for name in TRAINERS["videox-fun"].presets], ids=ids)
 def test_weights_for_inpainting_are_trained_as_such(dataset: Dataset, tmp_path: Path, preset: Preset) -> None:
     """VideoX-Fun gives weights named InP their further input channels only in the mode `inpaint`."""
