@@ -64,13 +64,6 @@ def test_a_freshly_written_dataset_has_no_fault(tmp_path: Path, captioner: str) 
     assert seen[-1] == (15, 15)
 
 
-def test_a_dataset_in_which_nothing_is_kept_has_no_fault(dataset: Dataset) -> None:
-    for folder in dataset.folders():
-        folder.write("verdicts", [v.model_copy(update={"keep": False}) for v in folder.read("verdicts", Verdict)])
-    write_shards(dataset, ShardSettings())
-    assert faults(dataset) == []
-
-
 def test_rebuilding_repairs_damage(dataset: Dataset) -> None:
     path = first_tar(dataset)
     path.write_bytes(path.read_bytes()[:-600] + bytes(100))
