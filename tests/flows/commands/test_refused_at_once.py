@@ -31,7 +31,7 @@ AGENT = ("--benchmark", "games.jsonl", "--agent", "a=clips")
 ANSWERS = {
     ("recipe", "full", "--ablation", "linear"): "# fit of a tiny autoencoder",
     ("train", "shot", "--data", "nowhere", "--out", "run"): "animegamer: nowhere/shards/index.json: no such file",
-    ("train", "shot", "--data", "set=0", "--out", "run"): "animegamer: --dataset=0: a weight is 1 or more",
+    ("train", "shot", "--data", "set=0", "--out", "run"): "animegamer: --data set=0: a weight is 1 or more",
     ("train", "all", *SET, "--out", "run", "--config", "no.toml"): "animegamer: no.toml cannot be read: [Errno 2]",
     ("train", "game", *SET, "--out", "run", "--config", "bad.toml"): "animegamer: bad.toml: shot.stepz: Extra inputs",
     ("train", "adapt", *SET, "--out", "run", "--from", "nothing"): NO_CHECKPOINT,
