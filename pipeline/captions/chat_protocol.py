@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,6 +32,7 @@ from pipeline.captions.endpoint import TILES, Endpoint, Message, Reply, RequestE
 from pipeline.core.errors import UserError
 from pipeline.core.server_address import checked_address
 
+logging.getLogger("openai").setLevel(logging.WARNING)  # OPENAI_LOG would print each request with its pictures
 MOST_REPLY_BYTES = 1 << 20
 _CONNECT_SECONDS, _PROBE_SECONDS = 5.0, 10.0
 """Longest times of a connection attempt and of a probe."""

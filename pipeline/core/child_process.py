@@ -43,7 +43,7 @@ def call_in_child(work: Callable[[A, Progress], R], argument: A, record_id: str,
     """
     context = multiprocessing.get_context("forkserver")
     package = work.__module__.rpartition(".")[0] + "."
-    context.set_forkserver_preload([name for name in sys.modules if name.startswith(package)])
+    context.set_forkserver_preload([name for name in list(sys.modules) if name.startswith(package)])
     receiver, sender = context.Pipe(duplex=False)
     child = context.Process(target=_serve, args=(work, argument, sender), daemon=True)
     try:

@@ -23,7 +23,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from pipeline.core.atomic import temporary_start, write_json
 from pipeline.core.errors import UserError, disk_errors
@@ -76,6 +76,15 @@ class Study(Record):
     study: str = Field(description="public name of the study, stored with each answer")
     seed: str = Field(description="secret that all orders depend on")
     games: dict[str, dict[str, str]] = Field(min_length=1, description="random name of the film by game and agent")
+
+    @model_validator(mode="after")
+    def _ranks_the_same_agents_in_each_game(self) -> Study:
+        films = [film for own in self.games.values() for film in own.values()]
+        if len({frozenset(own) for own in self.games.values()}) > 1 or not 2 <= len(self.agents) <= MAX_AGENTS:
+            raise ValueError(f"each game needs the same 2 to {MAX_AGENTS} agents")
+        if len(set(films)) < len(films):
+            raise ValueError("two films have one name")
+        return self
 
     @property
     def agents(self) -> list[str]:
@@ -190,7 +199,8 @@ def _played_games(evaluation: EvaluationFolder) -> dict[str, dict[str, list[Play
 def _write_film(name: str, turns: Sequence[PlayedTurn], folder: Path) -> dict[str, Any]:
     """Write the clips of a game as one film; return what the page knows of it: starts of turns in seconds, states.
 
-    All films are encoded again, in the same way: the encoder of an agent leaves no trace.
+    All films are encoded again in the same way, so that an agent's encoder leaves no trace. Its picture size and frame
+    rate stay.
     """
     clips = [turn.clip for turn in turns]
     try:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -266,6 +269,13 @@ def test_a_rejection_for_another_reason_is_not_learned_from() -> None:
 )
 def test_a_model_is_known_by_its_name_with_a_folder_a_date_or_a_revision(answered: str, asked: str, same: bool) -> None:
     assert is_same_model(answered, asked) == same
+
+
+def test_a_log_asked_for_in_the_environment_does_not_print_the_pictures() -> None:
+    code = "import logging, pipeline.captions.chat_protocol as _; print(logging.getLogger('openai').level)"
+    environment = {**os.environ, "OPENAI_LOG": "debug"}
+    output = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert output.stdout == f"{logging.WARNING}\n"
 
 
 def test_variables_of_openai_change_nothing_that_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:

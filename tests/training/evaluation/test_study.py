@@ -80,6 +80,16 @@ def test_the_folder_tells_nothing_of_the_agents_and_the_key_stands_beside_it(tmp
         write_study(evaluation, folder)
 
 
+@pytest.mark.parametrize(
+    "games",
+    [{"one": {"a": "1"}}, {"one": {"a": "1", "b": "2"}, "two": {"a": "3", "c": "4"}}, {"one": {"a": "1", "b": "1"}}],
+)
+def test_a_damaged_key_is_named(tmp_path: Path, games: dict[str, dict[str, str]]) -> None:
+    (tmp_path / "ranking.key.json").write_text(json.dumps({"study": "s", "seed": "k", "games": games}))
+    with pytest.raises(UserError, match=r"ranking\.key\.json: missing or damaged"):
+        read_study(tmp_path / "ranking")
+
+
 def test_clips_of_two_sizes_become_one_film(tmp_path: Path) -> None:
     evaluation = painted_evaluation(tmp_path, games=1)
     play_painted(evaluation, "gc", "game-0", 3, True, (64, 64))

@@ -123,6 +123,9 @@ def test_a_reload_goes_on_and_choices_are_taken_back(
         expect(page.locator("#criteria button").nth(1)).to_have_text("Instruction following: D A B C")
         assert [row[2] for row in save(page, tmp_path / "answers.csv")[1:]] == ["instruction"], "only whole orders"
         expect(page.locator(".place")).to_have_text(["2", "", "1", ""])
+        page.evaluate("Object.keys(localStorage).forEach((key) => (localStorage[key] = '['))")
+        page.reload()
+        expect(page.locator("#failed")).to_contain_text("cannot read the answers")
 
 
 def test_a_finger_ranks_on_a_phone_and_films_play_together(chromium: Browser, folder: Path, study: Study) -> None:
