@@ -115,6 +115,7 @@ def draft_plan(request: BuildRequest, workspace: Workspace) -> Plan:
             be used, or clips with a good caption would be asked about again.
         RemoteError: an address cannot be used.
     """
+    # 1. Bring the dataset here, if it is at an address.
     in_threads = request.config.run.runner == "threads"
     request = request.with_absolute_checkpoint() if in_threads else request.with_absolute_paths()
     dataset = workspace.dataset
@@ -122,22 +123,26 @@ def draft_plan(request: BuildRequest, workspace: Workspace) -> Plan:
     with watched(dataset.root.name, "fetch") as watch:
         watch.changed = False
         workspace.fetch(progress=watch)
+    # 2. Read all that a person wrote: what is broken ends the build now, not hours later.
     cast = cast_of(request)
-    load_vocabulary(dataset.root)  # report a broken one now, not hours later; the same below
+    load_vocabulary(dataset.root)
     review_file = review_path(dataset.root, request.config.review)
     reviews = read_decisions(review_file)
+    # 3. Identify the films by their content, and choose the stages for them.
     found = identify(request.films, dataset)
     record = dataset.record
     edges, edges_from = choose_edges(request.config, record)
     stages = planned_stages(request, edges, cast)
     for stage in stages:
-        stage.ingredients()  # report a missing checkpoint or package now, not hours later
+        stage.ingredients()  # fails if a checkpoint or a package is missing
+    # 4. Refuse what would pay twice, or leave films of two kinds in one dataset.
     films = tuple(film.film_id for film in found.films)
     listed = found.listed(record.films)
     others = [entry for entry in listed if entry.film_id not in films]
     names = _cast_names(cast, record.cast if others else ())
     _refuse_repeated_captions([dataset.folder(film_id) for film_id in films], stages)
     refuse_to_join([dataset.folder(entry.film_id) for entry in others], stages)
+    # 5. Find the films with work left, and what to tell the user.
     settings = request.config.model_dump(mode="json", exclude={"run"})
     changes = {
         "films": listed,

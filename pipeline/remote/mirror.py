@@ -101,12 +101,16 @@ class Mirror:
         there = {name: found for name, found in self.remote.find(under).items() if wanted(name)}
         notes = {name: note for name, note in self._noted(under).items() if wanted(name)}
         here = self._files(under)
+        # 1. Keep local changes and removals in the parts of the dataset that nobody has changed in the store.
         same = {name for name, note in notes.items() if _is_same(here.get(name), note)}
         moved = _moved(there, notes)
         kept = {name for name in notes.keys() - same if _part(name) not in moved}
+        # 2. Skip the files that are unchanged on both sides.
         same = {name for name in same if name in there and there[name].identity == notes[name].identity}
+        # 3. For all others the store wins: fetch what it has, delete what it has no longer.
         fetched = {name: found for name, found in there.items() if name not in kept | same}
         gone = notes.keys() - there.keys() - kept
+        # 4. Transfer before the notes change: after a kill in between, the next pull repeats it.
         self.remote.fetch(fetched, self.local, progress)
         for name in gone:
             self._drop(name)
