@@ -11,7 +11,7 @@ from nbclient import NotebookClient
 
 from pipeline.core.config import ShardSettings
 from pipeline.publish.shards import write_shards
-from tests.support.datasets.made_dataset import CAST, MODEL, make_dataset
+from tests.support.datasets.made_dataset import MODEL, make_dataset
 
 NOTEBOOK = Path(__file__).parents[2] / "docs/explore.ipynb"
 
@@ -38,17 +38,6 @@ def test_every_cell_shows_something(cells: list[Any]) -> None:
     assert all(cell.outputs and cell.outputs[-1].output_type == "execute_result" for cell in cells)
     assert "2 films, 20 clips, 15 of them kept" in shown(cells[0], "text/plain")
     assert "海の話.mp4" in shown(cells[1], "text/html")
-
-
-def test_clips_are_shown_as_pictures_and_as_a_video(cells: list[Any]) -> None:
-    [sheet] = [cell for cell in cells if "data.sheet" in cell.source]
-    [video] = [cell for cell in cells if "data.show" in cell.source]
-    [frames] = [cell for cell in cells if "data.frames" in cell.source]
-    [names] = [cell for cell in cells if "kept.characters" in cell.source]
-    assert shown(sheet, "text/html").count("data:image/jpeg;base64,/9j/") > 3
-    assert "data:video/mp4;base64," in shown(video, "text/html")
-    assert "(16, 64, 96, 3)" in shown(frames, "text/plain")
-    assert all(name in shown(names, "text/plain") for name in CAST[:2])  # the third is in dropped clips alone
 
 
 def test_the_file_holds_no_outputs() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,9 +16,7 @@ from pipeline.core.store import Dataset
 from pipeline.notebook import OpenedDataset, open_dataset
 from pipeline.publish.shards import read_index, unpack, write_shards
 from pipeline.remote.mirror import Mirror
-from pipeline.video.clip_files import read_clip
 from tests.support.datasets.made_dataset import CAST, MODEL, make_dataset
-from tests.support.markdown_pages import read_page
 from tests.support.servers.object_store import ObjectStore
 
 
@@ -75,13 +72,6 @@ def test_missing_values_keep_the_types_of_their_columns(made: Dataset, data: Ope
     assert empty.films.empty
 
 
-def test_the_page_names_every_column(data: OpenedDataset) -> None:
-    page = read_page(Path(__file__).parents[2] / "docs/export.md")
-    [columns] = [part for part in page.markdown.split("\n\n") if part.startswith("| columns |")]
-    named = [name for line in columns.splitlines()[2:] for name in re.findall(r"`(\w+)`", line.split("|")[1])]
-    assert sorted(named) == sorted(data.clips.columns)
-
-
 def test_films_count_their_clips_by_verdict(made: Dataset, data: OpenedDataset) -> None:
     assert data.films.film_id.tolist() == [film.film_id for film in made.record.films]
     for film in data.films.itertuples():
@@ -97,14 +87,6 @@ def test_a_film_that_failed_at_once_has_a_row(tmp_path: Path) -> None:
     films = open_dataset(dataset.root).films
     assert films.film_id.tolist() == [film.film_id for film in dataset.record.films]
     assert pd.isna(films.codec[1])
-
-
-def test_frames_are_rgb(made: Dataset, data: OpenedDataset) -> None:
-    row = data.clips.iloc[3]
-    frames = data.frames(row.clip_id)
-    assert frames.shape == (16, 64, 96, 3)
-    assert frames.dtype == np.uint8
-    np.testing.assert_array_equal(frames[..., ::-1], read_clip(made.folder(row.film_id).clip_path(row.clip_id)))
 
 
 def test_pages_hold_the_clips_and_escape_their_words(tmp_path: Path) -> None:

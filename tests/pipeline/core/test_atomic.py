@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import multiprocessing
 import os
 import signal
@@ -63,12 +62,6 @@ def test_a_process_killed_while_writing_leaves_the_old_file(tmp_path: Path) -> N
     assert path.read_text() == "old"
 
 
-def test_a_long_name_in_any_script_can_be_replaced(tmp_path: Path) -> None:
-    path = tmp_path / ("千" * 80 + ".json")
-    write_json(path, {})
-    assert json.loads(path.read_text()) == {}
-
-
 def test_json_is_deterministic_and_rejects_nan(tmp_path: Path) -> None:
     write_json(tmp_path / "one.json", {"b": "é", "a": [1, 2]})
     write_json(tmp_path / "two.json", {"a": [1, 2], "b": "é"})
@@ -92,15 +85,6 @@ def test_only_leftovers_of_killed_processes_are_swept(tmp_path: Path) -> None:
     assert {path.parent.name for path in left if path.exists()} == {"clips"}
     sweep(tmp_path)
     assert {path for path in tmp_path.rglob("*") if path.is_file()} == keep
-
-
-def test_temporary_names_of_replacing_are_swept(tmp_path: Path) -> None:
-    for name in ("table.parquet", "x" * 100 + ".mp4", "README"):
-        with replacing(tmp_path / name) as temporary:
-            assert temporary.exists()
-            sweep(tmp_path)
-            assert not temporary.exists(), name
-            temporary.touch()
 
 
 def _hold(folder: Path, says: Connection) -> None:

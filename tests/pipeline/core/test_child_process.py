@@ -31,10 +31,6 @@ def refuse(reason: str, progress: Progress) -> None:
     raise RecordError("a record", reason)
 
 
-def blunder(_: object, progress: Progress) -> None:
-    raise LookupError("a bug")
-
-
 def ask_for_too_much(_: object, progress: Progress) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (10**9, 10**9))
     bytes(10**12)
@@ -42,10 +38,6 @@ def ask_for_too_much(_: object, progress: Progress) -> None:
 
 def crash(_: object, progress: Progress) -> None:
     ctypes.string_at(0)
-
-
-def be_killed(_: object, progress: Progress) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def say_much(size: int, progress: Progress) -> bytes:
@@ -81,11 +73,6 @@ def test_a_crash_in_native_code_fails_the_record() -> None:
         call_in_child(crash, None, "film-1", silent)
 
 
-def test_the_error_of_a_kill_mentions_memory() -> None:
-    with pytest.raises(RecordError, match="SIGKILL; out of memory"):
-        call_in_child(be_killed, None, "film-1", silent)
-
-
 def test_a_kill_in_the_middle_of_a_long_result_is_reported() -> None:
     """The child blocks on a full pipe with the beginning of its result while the parent handles its progress."""
 
@@ -114,13 +101,6 @@ def start_parent(script: Path, work: str, **streams: int) -> subprocess.Popen[st
     script.write_text(PARENT.format(work=work))
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.Popen([sys.executable, str(script)], env=environment, text=True, **streams)  # type: ignore[call-overload,no-any-return]
-
-
-def test_a_bug_is_not_a_record_error(tmp_path: Path) -> None:
-    parent = start_parent(tmp_path / "parent.py", "blunder", stderr=subprocess.PIPE)
-    _, said = parent.communicate(timeout=60)
-    assert "LookupError: a bug" in said
-    assert "RuntimeError: film: the child process failed (exit code 1)" in said
 
 
 @pytest.mark.usefixtures("interruptible")

@@ -29,10 +29,6 @@ def fault(tmp_path: Path, text: str) -> str:
     return message
 
 
-def test_no_file_is_the_default() -> None:
-    assert load_config(None) == Config()
-
-
 def test_the_printed_default_is_read_back(tmp_path: Path) -> None:
     assert load_config(write(tmp_path, as_toml(Config()))) == Config()
 
@@ -53,17 +49,6 @@ def test_the_default_documents_every_key() -> None:
         for key, field in section.annotation.model_fields.items():  # type: ignore[union-attr]
             assert field.description, f"{name}.{key} has no description"
             assert f"# {field.description}\n{key} =" in text or f"# {field.description}\n# {key} =" in text
-
-
-def test_a_file_needs_only_changed_keys(tmp_path: Path) -> None:
-    config = load_config(write(tmp_path, '[clips]\nframes = 17\nfps = "24000/1001"\n[crop]\nenabled = false\n'))
-    assert (config.clips.frames, config.clips.fps, config.crop.enabled) == (17, Fraction(24000, 1001), False)
-    assert config.scenes == Config().scenes
-
-
-@pytest.mark.parametrize("written", ["8", "8.0", '"8"', '"8/1"'])
-def test_a_rate_may_be_written_in_many_ways(tmp_path: Path, written: str) -> None:
-    assert load_config(write(tmp_path, f"[clips]\nfps = {written}\n")).clips.fps == 8
 
 
 @pytest.mark.parametrize(
@@ -136,12 +121,6 @@ def test_no_such_file_and_a_folder(tmp_path: Path) -> None:
         load_config(tmp_path / "build.toml")
     with pytest.raises(UserError, match="cannot be read"):
         load_config(tmp_path)
-
-
-def test_the_toml_is_plain_toml() -> None:
-    parsed = tomllib.loads(as_toml(Config(card=CardSettings(title=AWKWARD))))
-    assert parsed["card"]["title"] == AWKWARD
-    assert "end_seconds" not in parsed["film"]  # a key without a value is left out because TOML has no null
 
 
 @pytest.mark.parametrize(

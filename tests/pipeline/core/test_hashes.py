@@ -37,17 +37,6 @@ def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
     assert hashes.of(path) != before
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff", b'{"a": 1}'])
-def test_a_damaged_cache_is_ignored(tmp_path: Path, content: bytes) -> None:
-    path, cache = tmp_path / "film.mp4", tmp_path / "hashes.json"
-    path.write_bytes(b"abc")
-    cache.write_bytes(content)
-    for _ in range(2):
-        hashes = Hashes(cache)
-        assert hashes.of(path) == ABC
-        hashes.save()
-
-
 def test_unreadable_files_are_record_errors(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "missing.mp4", tmp_path, tmp_path / "pipe", Path("null\0byte.mp4")):

@@ -72,14 +72,6 @@ def pages(root: Path, report: str = "report") -> Callable[[], list[Path]]:
     return write
 
 
-def test_a_result_is_made_if_its_files_are_missing_and_then_reused(notes: ResultNotes, tmp_path: Path) -> None:
-    assert notes.why_stale("report", PAGES) == "missing or damaged: README.md (2 of 2 files)"
-    assert notes.renew("report", PAGES, pages(tmp_path))
-    assert notes.path.read_text(encoding="utf-8") == NOTED
-    assert not notes.renew("report", PAGES, pages(tmp_path, "never written"))
-    assert (tmp_path / "sub" / "report.html").read_text() == "report"
-
-
 def test_changed_ingredients_and_damaged_files_make_it_again(notes: ResultNotes, tmp_path: Path) -> None:
     assert notes.renew("report", {}, pages(tmp_path, "another"))
     assert notes.why_stale("report", PAGES) == "changed"

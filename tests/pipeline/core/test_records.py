@@ -6,7 +6,6 @@ from fractions import Fraction
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
 
@@ -96,23 +95,11 @@ def test_clip_ids_count_milliseconds_and_sort_by_time() -> None:
     assert ids == sorted(ids)
 
 
-def test_every_table_has_an_example_row() -> None:
-    assert ROWS.keys() == TABLES.keys()
-
-
 @pytest.mark.parametrize("table", TABLES)
 def test_records_survive_the_disk(tmp_path: Path, table: str) -> None:
     folder = FilmFolder(tmp_path / "film-01234567")
     folder.write(table, ROWS[table])
     assert folder.read(table, TABLES[table]) == ROWS[table]
-
-
-@pytest.mark.parametrize("table", TABLES)
-def test_an_empty_table_keeps_its_columns(tmp_path: Path, table: str) -> None:
-    folder = FilmFolder(tmp_path / "film-01234567")
-    path = folder.write(table, [])
-    assert folder.read(table, TABLES[table]) == []
-    assert pq.read_schema(path).names == list(TABLES[table].model_fields)
 
 
 def test_arrow_types_follow_the_fields() -> None:
@@ -133,12 +120,6 @@ def test_a_rate_in_any_notation_is_an_exact_fraction() -> None:
     assert rate(25) == rate("25") == rate(25.0) == 25
     assert rate(23.976) == Fraction(2997, 125)
     assert CLIP.model_dump(mode="json")["fps"] == "24000/1001"
-
-
-@pytest.mark.parametrize("value", ["1/0", "fast", "", None, float("nan"), float("inf"), True])
-def test_invalid_rates_are_refused(value: object) -> None:
-    with pytest.raises(ValidationError):
-        Clip.model_validate({**CLIP.model_dump(), "fps": value})
 
 
 def test_records_refuse_unknown_fields() -> None:

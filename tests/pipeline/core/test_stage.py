@@ -3,7 +3,7 @@
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import pytest
 
 from pipeline.core.progress import Progress, silent
-from pipeline.core.records import Crop, Damage, Failure, RecordError, Verdict
+from pipeline.core.records import Crop, Failure, RecordError, Verdict
 from pipeline.core.stage import Outcome, Stage, attempt_each, is_current, make, perform, why_stale
 from pipeline.core.store import FilmFolder, StoreError
 from tests.support import records
@@ -89,14 +89,6 @@ def folder(tmp_path: Path) -> FilmFolder:
     return folder
 
 
-def test_a_stage_runs_once(folder: FilmFolder) -> None:
-    stage: Stage = First()
-    assert why_stale(stage, folder) == "not made yet"
-    assert [perform(stage, folder) for _ in range(3)] == [True, False, False]
-    assert stage.runs == [FILM.film_id]  # type: ignore[attr-defined]
-    assert why_stale(stage, folder) is None
-
-
 def test_what_a_stage_finds_out_about_a_film_goes_into_its_record(folder: FilmFolder) -> None:
     @contextmanager
     def fetched(folder: FilmFolder) -> Iterator[FilmFolder]:
@@ -105,17 +97,6 @@ def test_what_a_stage_finds_out_about_a_film_goes_into_its_record(folder: FilmFo
     make(Finder(), folder, silent, fetched)
     assert folder.film == FILM.model_copy(update={"fields": ("progressive",)})
     assert is_current(Finder(), folder)
-
-
-def test_the_record_lists_files_and_ingredients(folder: FilmFolder) -> None:
-    perform(First(), folder)
-    record = folder.stage_record("first")
-    assert record is not None
-    assert record.files.keys() == {"clips/one.mp4", "crop.parquet", "damage.parquet"}
-    assert record.files["clips/one.mp4"].bytes == 6
-    assert record.failures == (Failure(record_id="two", reason="broken"),)
-    assert record.ingredients["content"] == FILM.sha256
-    assert record.ingredients["stage"] == "first 1"
 
 
 def test_a_changed_setting_runs_it_again_and_is_named(folder: FilmFolder) -> None:
@@ -164,13 +145,6 @@ def test_a_missing_or_truncated_file_runs_it_again(folder: FilmFolder, name: str
     assert perform(stage, folder)
     assert (folder.path / name).read_bytes() == whole
     assert not perform(stage, folder)
-
-
-def test_a_file_that_became_a_folder_runs_it_again(folder: FilmFolder) -> None:
-    perform(First(), folder)
-    folder.table_path("damage").unlink()
-    folder.table_path("damage").mkdir()
-    assert not is_current(First(), folder)
 
 
 def test_a_change_upstream_runs_dependent_stages(folder: FilmFolder) -> None:
@@ -230,24 +204,6 @@ def test_results_keep_their_order_and_failures_are_collected(threads: int) -> No
 def test_too_many_failures_fail_the_stage() -> None:
     with pytest.raises(RecordError, match="4 of 20 failed; first: no luck"):
         attempt_each(range(20), verdict, threads=2, failed_limit=0.19, progress=silent)
-
-
-def test_an_empty_input_gives_no_results() -> None:
-    nothing: Sequence[int] = ()
-    assert attempt_each(nothing, verdict, threads=2, failed_limit=0.0, progress=silent) == ([], ())
-
-
-def test_every_other_error_propagates_and_stops_the_rest() -> None:
-    begun: list[int] = []
-
-    def work(number: int) -> Damage:
-        begun.append(number)
-        time.sleep(0.005)
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        attempt_each(range(200), work, threads=2, failed_limit=1.0, progress=silent)
-    assert len(begun) < 100
 
 
 def test_an_exception_in_the_progress_cancels_pending_items() -> None:

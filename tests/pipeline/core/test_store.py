@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.core.records import Crop, Damage, Verdict
+from pipeline.core.records import Crop, Damage
 from pipeline.core.store import (
     Dataset,
     DatasetRecord,
@@ -15,21 +15,11 @@ from pipeline.core.store import (
     FilmFolder,
     StageRecord,
     StoreError,
-    fingerprint,
 )
 from tests.support import records
 from tests.support.records import FILM_ID
 
 CROP = records.crop(width=320, height=180)
-FILM = records.film(
-    "a film “é”.mp4",
-    2.002,
-    film_id=FILM_ID,
-    sample_aspect="4/3",
-    rotation_degrees=90,
-    fps="24000/1001",
-    warnings=("rotated",),
-)
 
 
 @pytest.fixture
@@ -37,35 +27,15 @@ def folder(tmp_path: Path) -> FilmFolder:
     return Dataset(tmp_path / "a dataset").folder(FILM_ID)
 
 
-def names(path: Path) -> list[str]:
-    return sorted(child.name for child in path.iterdir())
-
-
 # --- atomic writes -------------------------------------------------------------------------------------------------
-
-
-def test_fingerprints_see_every_change_and_no_order() -> None:
-    assert fingerprint({"a": 1, "b": {"c": 2}}) == fingerprint({"b": {"c": 2}, "a": 1})
-    assert len({fingerprint({"a": value}) for value in (1, 2, "1", 1.5, None, [1])}) == 6
 
 
 # --- a film's folder -----------------------------------------------------------------------------------------------
 
 
-def test_the_film_survives_the_disk(folder: FilmFolder) -> None:
-    folder.save_film(FILM)
-    assert folder.film == FILM
-    assert folder.film_id == FILM_ID
-
-
 def test_a_missing_film_is_an_error_with_a_remedy(folder: FilmFolder) -> None:
     with pytest.raises(StoreError, match=r"film\.json: no such file.*animegamer build"):
         _ = folder.film
-
-
-def test_a_missing_table_is_an_error_with_a_remedy(folder: FilmFolder) -> None:
-    with pytest.raises(StoreError, match=r"crop\.parquet: cannot be read .*run `animegamer build` to make it again"):
-        folder.read("crop", Crop)
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"this is no table" * 100])
@@ -76,26 +46,11 @@ def test_a_damaged_table_is_an_error_with_a_remedy(folder: FilmFolder, content: 
         folder.read("crop", Crop)
 
 
-def test_a_truncated_table_is_an_error_with_a_remedy(folder: FilmFolder) -> None:
-    path = folder.write("crop", [CROP])
-    path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(StoreError, match=r"crop\.parquet: cannot be read"):
-        folder.read("crop", Crop)
-
-
 def test_a_table_of_other_columns_is_an_error_with_a_remedy(folder: FilmFolder) -> None:
     folder.write("damage", [Damage(film_id="f", start_seconds=0, end_seconds=1, reason="r")])
     folder.table_path("damage").rename(folder.table_path("crop"))
     with pytest.raises(StoreError, match=r"another version.*delete it and build again"):
         folder.read("crop", Crop)
-
-
-def test_rewriting_a_table_replaces_it(folder: FilmFolder) -> None:
-    verdicts = [records.verdict(str(n)) for n in range(3)]
-    folder.write("verdicts", verdicts)
-    folder.write("verdicts", verdicts[:1])
-    assert folder.read("verdicts", Verdict) == verdicts[:1]
-    assert names(folder.path) == ["verdicts.parquet"]
 
 
 def test_a_stage_record_is_none_until_saved_and_after_being_forgotten(folder: FilmFolder) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import yaml
-from datasets import load_dataset
 
 from pipeline.core.config import CardSettings, Config
 from pipeline.core.records import Caption, FieldStretch, RecordError
@@ -99,16 +98,6 @@ def test_card_and_report_say_what_was_done_about_fields(tmp_path: Path) -> None:
     report = write_report(dataset).read_text(encoding="utf-8")
     assert [report.count(sentence) for sentence in said] == [1, 1]
     assert other.film.name in report
-
-
-def test_hugging_face_loads_the_splits_that_the_card_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    dataset, config = published(tmp_path / "set", captioner=MODEL)
-    write_card(dataset, config.card)
-
-    loaded = {split: list(load_dataset(str(dataset.root), split=split, streaming=True)) for split in ("train", "val")}
-    assert sum(map(len, loaded.values())) == 15
-    assert all(sample["json"]["split"] == split for split, samples in loaded.items() for sample in samples)
 
 
 def test_a_rerun_keeps_the_builders_words_and_every_byte(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.pages.charts import HEIGHT, WIDTH, clock, scene_chart, scope_chart, strip_path, ticks_over, time_ticks
+from pipeline.pages.charts import HEIGHT, WIDTH, clock, scene_chart, scope_chart, ticks_over, time_ticks
 
 
 def test_every_scene_is_in_one_bin() -> None:
@@ -33,11 +33,6 @@ def test_scopes_stand_between_their_edges() -> None:
     assert all(0 <= tick.x <= WIDTH for tick in chart.ticks)
     assert scene_chart([]).bars == ()
     assert all(bar.y + bar.height <= HEIGHT for bar in chart.kept)
-
-
-def test_touching_spans_become_one_rectangle() -> None:
-    path = strip_path([(0.0, 2.0), (2.0, 4.0), (5.5, 6.0)])
-    assert path == "M0 0h4v1h-4zM5.5 0h0.5v1h-0.5z"
 
 
 def test_ticks_are_few_round_and_inside() -> None:

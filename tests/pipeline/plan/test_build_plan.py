@@ -81,13 +81,6 @@ def planned(root: Path, *films: str, cast: str | None = None, config: Config | N
     return make_plan(BuildRequest(films=paths, out=out, cast=folder, config=config or Config()), Workspace(out))
 
 
-def test_the_cast_of_films_that_a_build_does_not_name_is_kept(tmp_path: Path) -> None:
-    assert planned(tmp_path, "a.mkv", cast="Ponyo").record.cast == ("Ponyo",)
-    assert planned(tmp_path, "b.mkv", cast="Kiki").record.cast == ("Ponyo", "Kiki")
-    assert planned(tmp_path, "a.mkv").record.cast == ("Ponyo", "Kiki")
-    assert planned(tmp_path, "a.mkv", "b.mkv", cast="Kiki").record.cast == ("Kiki",)
-
-
 def test_reviews_that_a_changed_cast_leaves_unapplied_are_named(tmp_path: Path) -> None:
     [film] = planned(tmp_path, "a.mkv", cast="Ponyo").record.films
     reviews = tmp_path / "data" / "review.jsonl"

@@ -51,15 +51,6 @@ def test_the_film_of_the_demo_is_estimated_within_half_as_much_again(tmp_path: P
     assert whole.film_hours == pytest.approx(BUNNY_SECONDS / 3600)
 
 
-def test_settings_scale_it(tmp_path: Path) -> None:
-    plain = estimated(tmp_path)
-    assert estimated(tmp_path, clips={"seconds": 4.0}).clips == pytest.approx(plain.clips / 2, abs=1)
-    small = estimated(tmp_path, clips={"width": 360, "height": 240})
-    assert small.gigabytes == pytest.approx(plain.gigabytes / 4)
-    assert estimated(tmp_path, looks={"text": False}).cpu_hours < plain.cpu_hours
-    assert estimated(tmp_path, motion={"model": "memflow"}).cpu_hours < plain.cpu_hours
-
-
 def test_requests_are_those_of_a_server_and_twice_as_many_with_a_cast(tmp_path: Path) -> None:
     server = {"captioner": "server"}
     alone, with_cast = estimated(tmp_path, captions=server), estimated(tmp_path, cast="cast", captions=server)

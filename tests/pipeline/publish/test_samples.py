@@ -89,14 +89,6 @@ def test_films_of_one_scene_go_to_val_as_a_whole_one_in_five() -> None:
     assert [place for place, split in enumerate(splits) if split == "val"] == [4, 9, 14, 19, 24]
 
 
-def test_a_film_with_scenes_in_val_is_never_moved_as_a_whole() -> None:
-    settings = ShardSettings(block_seconds=10)
-    scenes = [records.scene(scene=n, start_seconds=5.0 * n, end_seconds=5.0 * n + 5) for n in range(40)]
-    found = {place: scene_splits(scenes, [], place, settings) for place in range(10)}
-    assert all(splits == found[0] for splits in found.values())
-    assert set(found[0].values()) == {"train", "val"}
-
-
 # --- fields
 
 

@@ -61,13 +61,6 @@ def test_levels(dataset: Dataset) -> None:
     assert len(chosen(dataset, ClipChoice(levels=parse_levels("4")))) == expected(dataset, level=4)
 
 
-def test_split_and_verdict(dataset: Dataset) -> None:
-    assert all(seen.split == "val" for seen in chosen(dataset, ClipChoice(split="val")))
-    assert len(chosen(dataset, ClipChoice(verdict="kept"))) == expected(dataset, keep=True)
-    assert len(chosen(dataset, ClipChoice(verdict="dropped"))) == expected(dataset, keep=False) == 5
-    assert chosen(dataset, ClipChoice(verdict="pending")) == []
-
-
 def test_several_characters_must_all_be_there(dataset: Dataset) -> None:
     one = chosen(dataset, ClipChoice(characters=("hana",)))
     both = chosen(dataset, ClipChoice(characters=("hana", "SØREN")))

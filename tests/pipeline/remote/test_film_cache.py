@@ -40,13 +40,6 @@ def test_a_film_is_fetched_once_until_it_changes(store: ObjectStore, tmp_path: P
     assert fetch_film(address, tmp_path).read_bytes() == b"A film"
 
 
-def test_films_of_the_same_name_do_not_collide(store: ObjectStore, tmp_path: Path) -> None:
-    for folder in ("a", "b"):
-        store.put(f"{folder}/film.mkv", folder.encode())
-    paths = [fetch_film(store.address(f"{folder}/film.mkv"), tmp_path) for folder in ("a", "b")]
-    assert [path.read_bytes() for path in paths] == [b"a", b"b"]
-
-
 def test_a_film_replaced_after_the_plan_is_an_error(tmp_path: Path) -> None:
     path = make_film(tmp_path / "film.mp4", frames=8)
     folder = planned(tmp_path, path)

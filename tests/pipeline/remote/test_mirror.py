@@ -113,26 +113,6 @@ def test_files_removed_on_one_side_are_removed_on_the_other(store: ObjectStore, 
     assert files_in(there.local) == files_in(here.local) | {f"{FILM}/clips/new.mp4": b"never pushed"}
 
 
-def test_a_file_rewritten_with_the_same_size_is_transferred(store: ObjectStore, tmp_path: Path) -> None:
-    here = pushed(store, tmp_path / "here")
-    there = pulled(store, tmp_path / "there")
-    write(here.local, {"README.md": b"b card"})
-    here.push()
-    there.pull()
-    assert (there.local / "README.md").read_bytes() == store.contents()["data/README.md"] == b"b card"
-
-
-def test_progress_counts_bytes(store: ObjectStore, tmp_path: Path) -> None:
-    updates: list[tuple[float, float]] = []
-    total = sum(map(len, SMALL_SET.values()))
-    Mirror(store.address("data"), write(tmp_path / "here", SMALL_SET)).push(progress=lambda *now: updates.append(now))
-    assert updates[-1] == (total, total)
-    assert updates == sorted(updates)
-    updates.clear()
-    Mirror(store.address("data"), tmp_path / "there").pull(progress=lambda *now: updates.append(now))
-    assert updates[-1] == (total, total)
-
-
 def test_an_interrupted_push_is_continued(store: ObjectStore, tmp_path: Path) -> None:
     def stop(done: float, total: float) -> None:
         raise KeyboardInterrupt

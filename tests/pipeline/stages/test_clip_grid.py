@@ -54,11 +54,6 @@ def test_variable_rates_follow_the_rule(seed: int, frames: int) -> None:
     assert [list(piece.source_frames) for piece in overlapping] == [*wanted, *([last] if last else [])]
 
 
-def test_thirty_frames_a_second_match_a_hand_computed_list() -> None:
-    [piece] = chop(constant(Fraction(30), 60), Fraction(2), ClipSettings())
-    assert piece.source_frames == (0, 3, 7, 11, 15, 18, 22, 26, 30, 33, 37, 41, 45, 48, 52, 56)
-
-
 @pytest.mark.parametrize("rate", RATES, ids=str)
 def test_times_rounded_to_a_millisecond_choose_the_same_frames(rate: Fraction) -> None:
     for first in range(24):
@@ -95,14 +90,6 @@ def test_a_frame_that_a_wrong_timestamp_holds_ends_the_clips_before_it(
     assert all(len(set(piece.source_frames)) == frames for piece in pieces)
 
 
-@pytest.mark.parametrize("gap", [10, 29])
-def test_a_card_held_for_seconds_is_in_clips(gap: int) -> None:
-    times = constant(Fraction(24), 60)
-    times += constant(Fraction(24), 60, start=times[-1] + gap)
-    pieces = chop(times, times[-1], ClipSettings())
-    assert [list(piece.source_frames) for piece in pieces] == on_grid(times, times[-1], 16)
-
-
 def test_seventeenth_frame_must_be_clean() -> None:
     times = constant(Fraction(25), 50)
     assert len(chop(times, Fraction(2), ClipSettings(frames=16))) == 1
@@ -125,7 +112,7 @@ def expected_last(times: Sequence[Fraction], end: Fraction, frames: int) -> list
 
 @pytest.mark.parametrize("frames", [16, 17])
 @pytest.mark.parametrize("rate", RATES, ids=str)
-@pytest.mark.parametrize("seconds", [1.9, 2, 2.05, 2.1, 3, 3.9, 4, 7.3])
+@pytest.mark.parametrize("seconds", [1.9, 2.05, 4, 5.3])
 def test_constant_rates_follow_the_rule_and_the_last_clip_reaches_back(
     rate: Fraction, frames: int, seconds: float
 ) -> None:

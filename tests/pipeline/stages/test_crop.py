@@ -62,14 +62,6 @@ def test_noise_in_the_borders(tmp_path: Path) -> None:
     assert rectangle(crop_of(path, CropSettings(black_luma=18))) == (0, 22, 1280, 136)
 
 
-def test_a_logo_in_the_border(tmp_path: Path) -> None:
-    def logo(_: int, picture: Picture) -> None:
-        picture[6:16, 290:312] = 220
-
-    path = make_film(tmp_path / "film.mp4", frames=16, borders=(0, 22, 0, 22), paint=logo, options=EVERY_SECOND_FRAME)
-    assert rectangle(crop_of(path)) == (0, 22, 320, 136)
-
-
 def test_dark_frames_do_not_count(tmp_path: Path) -> None:
     def night(number: int, picture: Picture) -> None:
         if number % 4 < 2:
@@ -170,15 +162,6 @@ def test_a_disabled_crop_keeps_the_whole_picture(tmp_path: Path) -> None:
     [crop] = FindCrop(CropSettings(enabled=False)).run(planned(tmp_path, path), silent).tables["crop"]
     assert isinstance(crop, Crop)
     assert (rectangle(crop), crop.frames_used, crop.warnings) == ((0, 0, 320, 180), 0, ())
-
-
-def test_a_result_is_reused_until_a_setting_changes(tmp_path: Path) -> None:
-    path = make_film(tmp_path / "film.mp4", frames=8)
-    folder = planned(tmp_path, path)
-    assert perform(FindCrop(CropSettings()), folder, silent)
-    assert folder.read("crop", Crop) == [find_crop(CropJob(folder.film, CropSettings()), silent)]
-    assert not perform(FindCrop(CropSettings()), folder, silent)
-    assert perform(FindCrop(CropSettings(black_luma=30)), folder, silent)
 
 
 @pytest.mark.film

@@ -74,9 +74,8 @@ def test_a_held_drawing_is_still_despite_coding_noise(tmp_path: Path, grain: int
     assert looks_of(coded(tmp_path / "clip.mp4", pictures, crf)).still_share == 1
 
 
-@pytest.mark.parametrize("crf", [17, 23])
-@pytest.mark.parametrize(("across", "down"), [(0, 0), (4, 2), (6, 6)])
-def test_moving_lips_anywhere_are_not_still(tmp_path: Path, across: int, down: int, crf: int) -> None:
+@pytest.mark.parametrize(("across", "down"), [(0, 0), (4, 2)])
+def test_moving_lips_anywhere_are_not_still(tmp_path: Path, across: int, down: int) -> None:
     pictures = []
     for frame in range(FRAMES):
         picture = painting(3)
@@ -84,12 +83,11 @@ def test_moving_lips_anywhere_are_not_still(tmp_path: Path, across: int, down: i
         opening = 1 + 2 * (frame // 4 % 2)
         cv2.ellipse(picture, (360 + across, 210 + down), (3, opening), 0, 0, 360, (130, 160, 200), -1)
         pictures.append(picture)
-    assert looks_of(coded(tmp_path / "clip.mp4", pictures, crf)).still_share == pytest.approx(12 / 15)
+    assert looks_of(coded(tmp_path / "clip.mp4", pictures, 23)).still_share == pytest.approx(12 / 15)
 
 
-@pytest.mark.parametrize("crf", [17, 23])
-def test_a_pan_by_half_a_pixel_over_a_soft_background_is_not_still(tmp_path: Path, crf: int) -> None:
-    path = coded(tmp_path / "clip.mp4", list(pan(textured(), 0.5, 0, frames=FRAMES)), crf)
+def test_a_pan_by_half_a_pixel_over_a_soft_background_is_not_still(tmp_path: Path) -> None:
+    path = coded(tmp_path / "clip.mp4", list(pan(textured(), 0.5, 0, frames=FRAMES)), 23)
     assert looks_of(path).still_share == 0
 
 
@@ -117,11 +115,6 @@ def test_text_on_part_of_a_clip_is_found_if_enough_frames_are_examined() -> None
     assert find_text(frames_THWC[spread(2, FRAMES)]).lines >= 1
 
 
-@pytest.mark.parametrize("size", [(64, 64), (256, 1080), (1920, 1080)])
-def test_text_is_found_in_any_picture_size(size: tuple[int, int]) -> None:
-    assert find_text(np.zeros((2, size[1], size[0], 3), np.uint8)).share == 0
-
-
 def stage_folder(root: Path, scenes: int = 2) -> FilmFolder:
     return make_dataset(root, films=1, scenes=scenes).folders()[0]
 
@@ -133,12 +126,6 @@ def test_the_stage_measures_every_clip_in_order(tmp_path: Path) -> None:
     assert [row.clip_id for row in rows] == [clip.clip_id for clip in folder.read("clips", Clip)]
     assert all(row.text_lines is not None for row in rows)
     assert not perform(MeasureLooks(LooksSettings(text=True), threads=1), folder)
-
-
-def test_without_the_option_text_is_unmeasured_rather_than_absent(tmp_path: Path) -> None:
-    folder = stage_folder(tmp_path)
-    perform(MeasureLooks(LooksSettings(text=False)), folder)
-    assert {(row.text_share, row.text_lines) for row in folder.read("looks", Looks)} == {(None, None)}
 
 
 def test_an_unreadable_clip_fails_alone_until_too_many_do(tmp_path: Path) -> None:

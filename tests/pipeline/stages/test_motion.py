@@ -121,15 +121,6 @@ def test_coding_and_grain_are_not_new_drawings_but_a_mouth_is(tmp_path: Path, gr
     assert count_drawings(np.stack([scaled(frame_HW, DRAWING_SCALE) for frame_HW in frames_THW])) == 2
 
 
-def test_a_small_mouth_makes_a_drawing_and_slow_change_adds_up() -> None:
-    shut = cv2.cvtColor(view(shaded()), cv2.COLOR_BGR2GRAY)[::2, ::2]
-    talking = shut.copy()
-    talking[120:125, 180:190] = 255 - talking[120:125, 180:190]
-    assert count_drawings(np.stack([shut, talking, talking, shut, shut])) == 3
-    fading = np.stack([np.full((240, 360), 100 + 3 * step, np.uint8) for step in range(16)])
-    assert count_drawings(fading) == 3
-
-
 class Pushes:
     """Optical flow that returns preset vectors for each clip and step."""
 
@@ -203,12 +194,6 @@ def test_edges_and_batch_do_not_remeasure_but_the_threshold_does(tmp_path: Path)
     for changed in (MotionSettings(background_px=0.3), MotionSettings(scale=0.25)):
         assert not is_current(MeasureMotion(changed, 2, 0.1), folder)
     assert ingredients_of(STAGE, folder)["motion"] == {"model": "dis", "scale": 0.5, "background_px": 0.2}
-
-
-def test_the_number_of_threads_does_not_change_the_result(tmp_path: Path) -> None:
-    folder = make_clips(tmp_path, {f"c{number}": pan(textured(), 3, number, frames=4) for number in range(3)})
-    rows = [MeasureMotion(MotionSettings(), threads, 0.1).run(folder, silent).tables for threads in (1, 4)]
-    assert rows[0] == rows[1]
 
 
 @pytest.mark.parametrize("scale", [0.25, 1.0])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -22,12 +21,6 @@ from pipeline.stages.motion_levels import (
 )
 from tests.support import records
 from tests.support.datasets.made_dataset import make_dataset
-
-
-def test_the_published_values_lie_in_their_own_levels() -> None:
-    assert [level_of(value, PUBLISHED_EDGES) for value in PUBLISHED_VALUES] == [1, 2, 3, 4, 5]
-    midpoints = tuple((low + high) / 2 for low, high in pairwise(PUBLISHED_VALUES))
-    assert midpoints == PUBLISHED_EDGES
 
 
 def test_an_edge_belongs_to_the_level_below() -> None:

@@ -7,7 +7,6 @@ import av
 import numpy as np
 import pytest
 
-from pipeline.stages.probe import probe_in_child
 from tests.support.media.films import make_film, truncate
 from tests.support.media.probed_films import SHA256, probed, remuxed
 
@@ -44,11 +43,6 @@ def test_constant_rates_are_exact_in_every_container(tmp_path: Path, fps: Fracti
 def test_the_header_decides_between_rates_that_rounded_times_cannot_distinguish(tmp_path: Path, rate: str) -> None:
     film = probed(make_film(tmp_path / "film.mkv", frames=4, fps=Fraction(rate), size=(64, 48), barcode=False))
     assert film.fps == Fraction(rate)
-
-
-def test_a_rate_that_is_not_a_standard_one_is_kept(tmp_path: Path) -> None:
-    film = probed(make_film(tmp_path / "film.mp4", frames=60, fps=Fraction(47, 2), size=(64, 48), barcode=False))
-    assert (film.fps, film.variable_rate) == (Fraction(47, 2), False)
 
 
 @pytest.mark.parametrize("suffix", [".mp4", ".mkv"])
@@ -148,13 +142,6 @@ def test_longer_sound_is_not_truncation(tmp_path: Path) -> None:
     assert film.missing_seconds == 0
 
 
-def test_one_frame_is_a_film_with_a_warning(tmp_path: Path) -> None:
-    film = probed(make_film(tmp_path / "film.mp4", frames=1))
-    assert film.frames == 1
-    assert film.duration_seconds == pytest.approx(1 / 24, abs=0.001)
-    assert film.warnings == ("a single frame: no clip can be cut from it",)
-
-
 def test_the_largest_of_several_video_streams_is_used_and_cover_art_is_not(tmp_path: Path) -> None:
     path = tmp_path / "film.mkv"
     with av.open(str(path), "w") as container:
@@ -173,8 +160,3 @@ def test_the_largest_of_several_video_streams_is_used_and_cover_art_is_not(tmp_p
     film = probed(path)
     assert (film.width, film.frames) == (128, 12)
     assert film.warnings == ("2 video streams; stream #1 (128x64) is used",)
-
-
-def test_a_child_process_finds_the_same_facts(tmp_path: Path) -> None:
-    path = make_film(tmp_path / "film.mp4", frames=8)
-    assert probe_in_child(path, "film-01234567", SHA256) == probed(path)

@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
-from pipeline.stages.same_scene import follow, found_again, is_title, way_of
+from pipeline.stages.same_scene import follow, found_again, is_title
 from tests.support.media.painted_scenes import HEIGHT, WIDTH, A, B, C, Picture, acted, painting
 
 WIDE = painting(7, 600)
@@ -35,11 +35,6 @@ def test_another_scene_is_not_found(one: Picture, other: Picture) -> None:
     assert found_again(one, other) < 0.06
 
 
-def test_the_way_of_a_pan_is_its_length() -> None:
-    assert way_of([A] * 4) == 0
-    assert way_of([view(3 * step) for step in range(11)]) == pytest.approx(30 / WIDTH, rel=0.1)
-
-
 def test_a_pan_is_followed_to_its_end_and_another_scene_is_lost() -> None:
     panned = follow([gray(view(8 * step)) for step in range(9)])
     assert panned.length == pytest.approx(64 / WIDTH, rel=0.1)
@@ -48,11 +43,6 @@ def test_a_pan_is_followed_to_its_end_and_another_scene_is_lost() -> None:
     cut = follow([gray(A)] * 4 + [gray(B)] * 4)
     assert cut.edges < 0.28
     assert cut.is_lost_HW.mean() > 0.4
-
-
-def test_what_leaves_the_picture_is_not_lost() -> None:
-    followed = follow([gray(view(12 * step)) for step in range(8)])
-    assert followed.is_lost_HW[:, :70].mean() < 0.05
 
 
 @pytest.mark.parametrize("thickness", [1, 3, 6])

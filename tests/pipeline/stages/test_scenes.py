@@ -33,7 +33,6 @@ from tests.support.media.painted_scenes import (
     Picture,
     acted,
     cuts_in,
-    dissolve,
     painting,
     wild,
 )
@@ -54,14 +53,6 @@ def test_cuts_are_exact_at_any_rate(fps: float) -> None:
     assert [cut.frame for cut in cuts_in(pictures, fps)] == [60, 120]
 
 
-def test_frame_numbers_and_seconds_of_the_caller_are_reported() -> None:
-    finder = SceneFinder(SceneSettings(), FPS)
-    cuts = []
-    for index, picture in enumerate([A] * 30 + [B] * 30):
-        cuts += finder.add(1000 + index, index**2 / 100, picture)
-    assert cuts + finder.finish() == [Boundary(1030, 9.0, "cut", 1029, 1030)]
-
-
 @pytest.mark.parametrize("frames_per_drawing", [1, 2, 3, 4, 12])
 def test_held_drawings_make_no_cuts(frames_per_drawing: int) -> None:
     pictures = acted(A, 96, frames_per_drawing) + acted(B, 96, frames_per_drawing)
@@ -79,10 +70,6 @@ def test_a_flash_is_not_a_cut(flash: Sequence[Picture]) -> None:
     pictures = acted(A, 120, 2)
     pictures[50 : 50 + len(flash)] = flash
     assert cuts_in(pictures) == []
-
-
-def test_a_flash_that_fades_slowly_is_not_a_cut() -> None:
-    assert cuts_in([A] * 40 + [WHITE] + dissolve(WHITE, A, 4) + [A] * 40) == []
 
 
 def test_a_flash_before_on_or_after_a_cut_leaves_one_cut() -> None:

@@ -21,11 +21,11 @@ from pipeline.core.config import (
 )
 from pipeline.core.records import Caption, Clip, Failure, Looks, Motion, Verdict
 from pipeline.core.stage import perform
-from pipeline.core.store import FilmFolder, StoreError
+from pipeline.core.store import FilmFolder
 from pipeline.stages.crop import FindCrop
 from pipeline.stages.cut import Cut
 from pipeline.stages.looks import MeasureLooks
-from pipeline.stages.selection import FilmFacts, Screen, film_facts, verdicts_of
+from pipeline.stages.selection import FilmFacts, Screen, verdicts_of
 from tests.support import records
 from tests.support.datasets.made_dataset import EDGES, make_dataset
 from tests.support.media.films import planned
@@ -114,14 +114,6 @@ def test_of_two_films_the_first_keeps_the_shot_they_share() -> None:
     turned = verdicts_of([two, one], DEFAULT)
     assert [verdict.keep for verdict in turned["one"]] == [True, False]
     assert all(verdict.keep for verdict in turned["two"])
-
-
-def test_near_duplicates_are_kept_where_they_are_not_searched_for() -> None:
-    shared = {"hashes": shot(1)}
-    films = [facts("one", [shared]), facts("two", [shared])]
-    assert not verdicts_of(films, DEFAULT)["two"][0].keep
-    [verdict] = verdicts_of(films, SelectionSettings(near_duplicates=False))["two"]
-    assert (verdict.keep, verdict.duplicate_of) == (True, None)
 
 
 def test_a_repeat_of_a_dropped_clip_is_kept_and_becomes_the_original() -> None:
@@ -223,17 +215,6 @@ def test_failures_come_from_the_records_of_the_stages(tmp_path: Path) -> None:
     )
     perform(Screen(DEFAULT, EDGES), folder)
     assert folder.read("screened", Verdict)[0].reasons == ("failed: cannot be read",)
-
-
-def test_film_facts_take_levels_from_the_screening_and_need_captions(tmp_path: Path) -> None:
-    folder = film_folder(tmp_path)
-    perform(Screen(DEFAULT, (0.1, 0.2, 0.3, 0.4)), folder)
-    known = film_facts(folder)
-    assert set(known.levels.values()) == {5}
-    assert known.captions is not None
-    folder.table_path("captions").unlink()
-    with pytest.raises(StoreError, match="captions"):
-        film_facts(folder)
 
 
 def cut_and_looked_at(root: Path, source: Path, end_seconds: float | None = None) -> FilmFacts:

@@ -82,16 +82,6 @@ def test_colours_are_correct_in_every_reader(tmp_path: Path) -> None:
         assert np.abs(shown[240, 60::120].astype(int) - colours).max() <= 6, read.__name__
 
 
-def test_gray_is_full_range(tmp_path: Path) -> None:
-    steps = [0, 60, 128, 200, 255]
-    picture = np.repeat(np.array([[(step,) * 3 for step in steps]], np.uint8), 128, axis=1).repeat(64, axis=0)
-    write_clip(tmp_path / "clip.mp4", [picture] * 2, Fraction(8), 10)
-    gray_THW = read_clip_gray(tmp_path / "clip.mp4")
-    assert gray_THW.shape == (2, 64, 640)
-    assert gray_THW.dtype == np.uint8
-    assert np.abs(gray_THW[1, 32, 64::128].astype(int) - steps).max() <= 3
-
-
 @pytest.mark.parametrize(
     ("name", "coding", "is_plain"),
     [

@@ -12,7 +12,6 @@ import pytest
 
 from pipeline.core.config import ClipSettings
 from pipeline.video.clip_files import read_clip
-from pipeline.video.colour import ColourTags, is_profile_5
 from pipeline.video.containers import Picture
 from pipeline.video.film_reader import FilmReader
 from pipeline.video.scaling import Geometry, Scaler, gray_codes
@@ -75,14 +74,6 @@ def test_clips_of_an_hdr_film_are_mapped(tmp_path: Path) -> None:
         [clip] = result.clips
         clips[name] = read_clip(made.clip_path(clip.clip_id)).astype(int)
     assert np.abs(clips["pq"] - clips["709"]).mean() <= 3
-
-
-@pytest.mark.parametrize("name", ["pq", "hlg", "bt2020"])
-@pytest.mark.parametrize("form", ["clip", "detect"])
-def test_patches_keep_their_colours(tmp_path: Path, name: str, form: str) -> None:
-    path = write_coded(tmp_path / "film.mkv", chart(1), name)
-    shown = scaled(path, name, (WIDTH // 2, HEIGHT // 2), form)[64:96, 20::24]
-    assert np.abs(np.median(shown, axis=0) - PATCHES).max() <= 5
 
 
 def test_ink_lines_keep_their_weight(tmp_path: Path) -> None:
@@ -178,11 +169,6 @@ def test_odd_tags_are_warned_of(
     assert warning in film.warnings
 
 
-def test_reserved_numbers_are_no_tags() -> None:
-    assert ColourTags(transfer=3, primaries=3, matrix=3).coding == "untagged"
-    assert ColourTags(transfer=99, primaries=99, matrix=99).warnings(8) == []
-
-
 @pytest.mark.parametrize(("matrix", "name"), [(8, "YCgCo"), (14, "ICtCp")])
 def test_a_matrix_that_cannot_be_converted_is_refused(tmp_path: Path, matrix: int, name: str) -> None:
     path = write_coded(tmp_path / "film.mkv", pictures(), "709 10 bit", tags=(9, 16, matrix))
@@ -232,17 +218,3 @@ def test_dolby_vision_over_hdr10_is_used(tmp_path: Path) -> None:
     source = write_coded(tmp_path / "source.mp4", pictures(), "pq")
     film = probed(with_unit(source, tmp_path / "film.mkv", processing_unit(profile=1, full_range=0)))
     assert (film.transfer, film.warnings) == ("pq", ())
-
-
-def test_a_codec_tag_of_dolby_vision_is_refused(tmp_path: Path) -> None:
-    path = write_coded(tmp_path / "film.mp4", pictures(), "709 10 bit", tags=(2, 2, 2))
-    content = path.read_bytes()
-    assert content.count(b"hev1") == 1
-    path.write_bytes(content.replace(b"hev1", b"dvh1"))
-    assert refusal(path).startswith("Dolby Vision without a base layer")
-
-
-def test_a_unit_that_breaks_off_is_not_profile_5() -> None:
-    unit = processing_unit(profile=0, full_range=1)
-    assert is_profile_5(unit)
-    assert [is_profile_5(unit[:length]) for length in range(7)] == [False] * 7

@@ -16,7 +16,7 @@ from pipeline.core.records import RecordError
 from pipeline.video.film_reader import FilmReader, Frame, keyframes
 from tests.support.media.decoded_frames import counting_decoded_frames
 from tests.support.media.films import corrupt, make_film, paint_pictures, truncate
-from tests.support.media.odd_streams import PART, SIZE, concatenate, set_times, write_joined, write_piped
+from tests.support.media.odd_streams import SIZE, concatenate, set_times, write_joined, write_piped
 
 OPEN_GOP = "keyint=24:min-keyint=24:scenecut=0:open-gop=1:bframes=4:log-level=none:pools=none:frame-threads=1"
 
@@ -64,15 +64,6 @@ def test_a_variable_rate_with_pauses_is_not_damage(tmp_path: Path) -> None:
     numbers, found, _ = numbers_and_times(film)
     assert numbers == list(range(48))
     assert found == pytest.approx([float(time) for time in times], abs=1e-5)
-
-
-@pytest.mark.parametrize(("size", "aspect"), [((640, 360), None), ((240, 180), Fraction(4, 3))])
-def test_another_size_of_the_same_shape_is_read_on(
-    tmp_path: Path, size: tuple[int, int], aspect: Fraction | None
-) -> None:
-    numbers, times, _ = numbers_and_times(write_joined(tmp_path / "film.ts", size, aspect))
-    assert numbers == 2 * list(range(PART))
-    assert times == pytest.approx([number / 24 for number in range(2 * PART)], abs=1e-4)
 
 
 JOINED: dict[str, dict[str, Any]] = {
@@ -195,15 +186,6 @@ def test_damage_in_the_middle_leaves_all_other_frames_intact(tmp_path: Path, nam
     assert reader.end_seconds == pytest.approx(6, abs=0.002)
 
 
-def test_damage_at_the_very_start(tmp_path: Path) -> None:
-    film = corrupt(make_film(tmp_path / "film.ts", frames=72, options={"g": "24"}), 0.05, 0.2)
-    with FilmReader(film) as reader:
-        frames = list(reader.frames())
-    assert frames[-1].seconds == pytest.approx(71 / 24, abs=0.05)
-    assert reader.damage[0][0] < 1
-    assert reader.damage[0][1] == pytest.approx(1, abs=0.1)
-
-
 def test_a_truncated_film_ends_where_its_packets_end(tmp_path: Path) -> None:
     film = truncate(make_film(tmp_path / "film.mkv", frames=144, options={"g": "24"}), 0.6)
     with FilmReader(film) as reader:
@@ -231,13 +213,6 @@ def test_keyframes_are_spread_and_upright(tmp_path: Path, rotation: int) -> None
     pictures = list(keyframes(film, 5, rotation, 3.0))
     assert {picture.shape for picture in pictures} == {(180, 320, 3)}
     assert [read_barcode(picture) for picture in pictures] == [12, 36, 60, 84, 108]
-
-
-def test_few_keyframes_are_returned_once_each(tmp_path: Path) -> None:
-    film = make_film(
-        tmp_path / "film.mkv", frames=72, codec="libx265", pixel_format="yuv420p10le", options={"x265-params": OPEN_GOP}
-    )
-    assert [read_barcode(picture) for picture in keyframes(film, 60, 0, 3.0)] == [0, 24, 48]
 
 
 def test_keyframes_are_spread_over_a_film_without_a_stated_duration(tmp_path: Path) -> None:

@@ -22,12 +22,6 @@ def test_a_further_recording_goes_on_from_the_end_of_the_one_before() -> None:
     assert [packet.pts for packet in passed if packet] == list(range(100))
 
 
-def test_all_packets_pass_where_too_few_have_a_time() -> None:
-    times = [number if number % 10 == 0 else None for number in range(500)]
-    packets = packets_of(times + times)
-    assert list(OneClock(1).packets(packets)) == packets
-
-
 def times_of(stored: Sequence[int]) -> list[int]:
     """The times of packets that are stored in this order."""
     times = PacketTimes()
@@ -49,11 +43,6 @@ def test_frames_stored_out_of_order_are_one_recording(group: int) -> None:
     assert times_of(anchored(320, group)) == list(range(320))
 
 
-def test_the_deepest_reordering_in_fields_is_one_recording() -> None:
-    stored = [*range(100), *range(132, 100, -1), 100, *range(133, 200)]
-    assert times_of(stored) == list(range(200))
-
-
 @pytest.mark.parametrize("group", [1, 4])
 def test_recordings_follow_each_other(group: int) -> None:
     slow = [500 + 3 * time for time in anchored(96, group)]
@@ -64,7 +53,3 @@ def test_recordings_follow_each_other(group: int) -> None:
 def test_single_wrong_times_begin_no_recording() -> None:
     stored = [0 if number in (500, 501, 900) else 100 + number for number in range(1000)]
     assert times_of(stored) == sorted(stored)
-
-
-def test_frames_without_a_step_are_kept_as_they_are() -> None:
-    assert times_of([0] * 100) == [0] * 100

@@ -21,15 +21,6 @@ PONYO = Caption(
 )
 
 
-def test_forms() -> None:
-    said = {form: CaptionStyle(form).of(PONYO) for form in CaptionForm}
-    assert said == {
-        "instruction": "Character: Ponyo, Ponyo's Mother; Motion: slowly run; Background: forest.",
-        "sentence": "Ponyo runs past Ponyo's Mother through Ponyoville.",
-        "tags": "Ponyo, Ponyo's Mother, run, slowly, forest",
-    }
-
-
 def test_the_subject_is_a_tag_if_no_character_acts() -> None:
     nobody = PONYO.model_copy(update={"characters": (), "actor": "fox"})
     assert CaptionStyle(CaptionForm.tags).of(nobody) == "fox, run, slowly, forest"

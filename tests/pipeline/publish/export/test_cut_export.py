@@ -248,14 +248,3 @@ def test_the_command_writes_an_export_and_the_command_to_start(tmp_path: Path) -
     captions = [path.read_text(encoding="utf-8") for path in out.glob("videos/*.txt")]
     assert captions
     assert all(caption.startswith("ghbl, ") for caption in captions)
-
-
-def test_an_address_is_no_folder_to_export_to(tmp_path: Path) -> None:
-    words = [*COMMAND, "data", "--for", "folder", "--out", "s3://bucket/clips"]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])}
-    done = subprocess.run(
-        words, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path, env=environment
-    )
-    assert done.returncode == 1
-    assert "is an address" in done.stderr
-    assert not list(tmp_path.iterdir())

@@ -111,17 +111,3 @@ def test_weights_for_inpainting_are_trained_as_such(dataset: Dataset, tmp_path: 
     [options] = [options_of(command) for command in started(out / "start.sh", tmp_path / "scratch")]
     inpainting = options.pretrained_model_name_or_path.endswith("-InP")
     assert options.train_mode == ("inpaint" if inpainting else "normal")
-
-
-def test_a_misspelt_key_or_option_is_found(dataset: Dataset, tmp_path: Path) -> None:
-    trainer, out = TRAINERS["finetrainers"], tmp_path / "out"
-    write_export(
-        make_plan(fitted(dataset, PRESETS["wan"]), ExportRequest(trainer, out, preset=PRESETS["wan"]), STAGE_NAMES)
-    )
-    value = parsed(out / "training.json")
-    value["datasets"][0]["data_roots"] = value["datasets"][0].pop("data_root")
-    found = faults(FILES["finetrainers"]["training.json"], value)
-    assert found == [".datasets[]data_roots is unknown", ".datasets[]data_root is missing"]
-    [command] = started(out / "start.sh", tmp_path / "scratch")
-    with pytest.raises(SystemExit):
-        options_of([*command, "--lrs", "1"])

@@ -76,13 +76,6 @@ def test_frames_are_those_on_screen_and_none_repeats(
     assert len(set(shown)) == preset.frames == len(shown)
 
 
-def test_spans_may_share_frames(films: dict[Fraction, Film], tmp_path: Path) -> None:
-    cut(tmp_path, films[Fraction(24)], PRESETS["wan"], [0.0, 2.0, 1.0])
-    first, second, between = (numbers(tmp_path / f"videos/{name}.mp4") for name in ("0", "2", "1"))
-    assert first[-1] == second[0] == 48
-    assert between[16] == 48
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("preset", ["wan", "hunyuan"])
 def test_fields_of_telecine_are_restored_before_frames_are_chosen(tmp_path: Path, preset: str) -> None:
