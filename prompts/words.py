@@ -17,9 +17,7 @@ SMALL_WORDS = {"a", "an", "the", "his", "her", "its", "their", "own"}
 """Words without a meaning of their own in a value of a tag."""
 _AUXILIARIES = {"am", "is", "are", "was", "were", "be", "been"}
 _JOINING = {"and", "then"}
-_FLAT_ADVERBS = {
-    *("asleep", "awake", "hard", "high", "late", "left", "non-stop", "right", "together", "very", "wide"),
-}
+_FLAT_ADVERBS = {*("asleep", "awake", "hard", "high", "late", "left", "non-stop", "right", "together", "very", "wide")}
 """Words that stay as they are, though they are adjectives: there is no adverb in -ly, or one of another meaning."""
 
 

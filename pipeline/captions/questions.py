@@ -114,11 +114,7 @@ def what_question(clip: Clip, level: int, settings: CaptionSettings, names: Sequ
 
 
 def _ingredients(clip: Clip, settings: CaptionSettings, text: str, about: dict[str, Any]) -> dict[str, Any]:
-    inputs = {
-        "clip": clip.sha256,
-        "pictures": PICTURES,
-        "text": hashlib.sha256(text.encode()).hexdigest()[:16],
-    }
+    inputs = {"clip": clip.sha256, "pictures": PICTURES, "text": hashlib.sha256(text.encode()).hexdigest()[:16]}
     return {**reply_settings(settings), **inputs, **about}
 
 

@@ -1,11 +1,11 @@
 """Atomic file writes, synced appends and folder locks: no half-written file under a final name, one writer per folder.
 
-Content goes to a temporary file beside the final one, is synced, and renamed into place. A killed process leaves
-temporary files behind, which `sweep` removes, but no lock: the kernel releases it when the process ends. In a file that
-is only appended to, it may leave one torn line, which its readers skip.
+Content goes to a temporary file in the same folder, is synced, and renamed into place. A killed process leaves
+temporary files behind, which `sweep` removes, but no lock: the kernel releases it when the process ends. A file that is
+only appended to may end in one torn line, which its readers skip.
 
-A rename replaces a link; the files that are opened to be written in place, locks and logs, must not be links: a folder
-from a stranger would choose which file of the user's is written.
+A rename replaces a link. Files that are written in place (locks and logs) must not be links, because a folder from a
+stranger could redirect the write to any file of the user.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pipeline.core.errors import DiskError, UserError, disk_errors
 
 LOCK = ".lock"
 _MARK = ".animegamer-tmp-"
-"""Part of every temporary name, which no other program gives to a file: users have hidden files too."""
+"""Part of every temporary name. No other program uses it, so the hidden files of users are safe."""
 _NO_LOCKS = {errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK}
 
 
@@ -48,10 +48,10 @@ def is_temporary(path: Path) -> bool:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path` to write to; on success it is synced and renamed to `path`.
+    """Yield a temporary path in the folder of `path` to write to; on success it is synced and renamed to `path`.
 
     Raises:
-        DiskError: it cannot be written, because the disk is full or for another reason; the old `path` stays.
+        DiskError: the disk is full, or the file cannot be written; the old `path` stays.
     """
     temporary: Path | None = None
     try:
@@ -83,7 +83,7 @@ def append_lines(path: Path, content: bytes) -> None:
     Two processes may append at once. A torn last line, left by a killed process, is ended first.
 
     Raises:
-        DiskError: they cannot be written, because the disk is full or for another reason; the file is as it was.
+        DiskError: the disk is full, or the file cannot be written; its content is unchanged.
     """
     if not content:
         return
@@ -93,7 +93,8 @@ def append_lines(path: Path, content: bytes) -> None:
             lock_file(file, fcntl.LOCK_EX, path.parent)
             size = file.seek(0, os.SEEK_END)
             try:
-                _write(file, content if _ends_whole(file, size) else b"\n" + content)
+                is_torn = size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"
+                _write(file, b"\n" + content if is_torn else content)
             except OSError:
                 file.truncate(size)  # part of a line is of no use
                 raise
@@ -104,24 +105,25 @@ def open_in_place(path: Path) -> int:
     """Open a file of ours to read and write it in place, created if missing; return its descriptor.
 
     Raises:
-        DiskError: it is a link or has a second name, so that another file would be written, or is no file.
+        DiskError: it is not a file, or it is a link or has a second name, so that another file would be written.
         OSError: it cannot be opened.
     """
+    not_a_file = DiskError(f"{path}: is not a file; delete it, or name another folder")
     try:
         # O_NONBLOCK: a pipe or a device of that name must not stop us here
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
     except OSError as error:
         if error.errno == errno.EISDIR:
-            raise DiskError(f"{path}: is no file; delete it, or name another folder") from error
+            raise not_a_file from error
         if error.errno != errno.ELOOP:
             raise
-        raise DiskError(f"{path}: is a link, and the file it leads to would be changed; delete the link") from error
+        raise DiskError(f"{path}: is a link, and its target would be changed; delete the link") from error
     status = os.fstat(handle)
     if stat.S_ISREG(status.st_mode) and status.st_nlink <= 1:
         return handle
     os.close(handle)
     if not stat.S_ISREG(status.st_mode):
-        raise DiskError(f"{path}: is no file; delete it, or name another folder")
+        raise not_a_file
     raise DiskError(f"{path}: has {status.st_nlink} names (hard links), and all of them would change; delete this one")
 
 
@@ -140,7 +142,7 @@ def sweep(folder: Path, *, deep: bool = True, older_seconds: float = 0) -> None:
     Args:
         folder: its lock must be held by the caller.
         deep: search subfolders too.
-        older_seconds: remove only files unmodified for this long, where processes write without holding the lock.
+        older_seconds: remove only files unmodified for this long, if processes write without holding the lock.
     """
     youngest = time.time() - older_seconds
     for path in folder.rglob(".*") if deep else folder.glob(".*"):
@@ -168,7 +170,7 @@ def held(folder: Path, purpose: str) -> Iterator[None]:
 
 @contextmanager
 def read_locked(folder: Path, purpose: str) -> Iterator[None]:
-    """Lock a folder that is read, so that no process can hold it until the block ends; other readers can.
+    """Lock a folder for reading until the block ends: other readers may lock it too, but no process can hold it.
 
     A folder without write access is not locked.
 
@@ -184,12 +186,7 @@ def read_locked(folder: Path, purpose: str) -> Iterator[None]:
 
 
 def lock_file(file: IO[Any], kind: int, folder: Path) -> None:
-    """Lock an open file as `fcntl.flock` does, until it is closed.
-
-    Args:
-        file: the file.
-        kind: flags of `fcntl`, such as LOCK_EX.
-        folder: folder to name in an error.
+    """Lock an open file as `fcntl.flock` does, until it is closed; errors name `folder`.
 
     Raises:
         BlockingIOError: with LOCK_NB, another process holds the lock.
@@ -201,8 +198,8 @@ def lock_file(file: IO[Any], kind: int, folder: Path) -> None:
         if error.errno not in _NO_LOCKS:
             raise
         raise DiskError(
-            f"{folder}: this file system has no file locks ({os.strerror(error.errno)}); mount it with them "
-            "(Lustre: option `flock`; NFS: its lock service), or name another place"
+            f"{folder}: the file system has no file locks ({os.strerror(error.errno)}); turn them on "
+            "(`flock` on Lustre, the lock service on NFS), or name another folder"
         ) from error
 
 
@@ -216,15 +213,13 @@ def _locked(folder: Path, purpose: str, kind: int) -> Iterator[None]:
             lock_file(file, kind | fcntl.LOCK_NB, folder)
         except BlockingIOError:
             file.seek(0)
-            raise HeldError(
-                f"{folder} is held by {file.read().strip() or 'another process'}; wait, or stop it"
-            ) from None
+            holder = file.read().strip() or "another process"
+            raise HeldError(f"{folder} is held by {holder}; wait, or stop it") from None
         since = datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
         with suppress(OSError):  # on a full disk the lock still holds, only its description is missing
             file.truncate(0)
-            os.write(
-                file.fileno(), f"`{purpose}`, process {os.getpid()} on {socket.gethostname()}, since {since}\n".encode()
-            )
+            holder = f"`{purpose}`, process {os.getpid()} on {socket.gethostname()}, since {since}\n"
+            os.write(file.fileno(), holder.encode())
         yield
 
 
@@ -233,8 +228,3 @@ def _write(file: BinaryIO, content: bytes) -> None:
     while rest:
         rest = rest[file.write(rest) :]
     os.fsync(file.fileno())
-
-
-def _ends_whole(file: BinaryIO, size: int) -> bool:
-    """Return False if the last line lacks its end: the process that wrote it was killed."""
-    return size == 0 or os.pread(file.fileno(), 1, size - 1) == b"\n"

@@ -2,8 +2,8 @@
 
 The child sends progress and its result through a pipe. It exits when its parent ends, even by SIGKILL.
 
-Children are forked from a server process of multiprocessing, which has one thread. Like this process, it has imported
-the modules beside that of the first work; a fresh interpreter would spend a second on them for every child.
+Children are forked from multiprocessing's server process, which has one thread. It has already imported the package of
+the first `work`; a fresh interpreter would spend a second on these imports for every child.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ REPORT_SECONDS = 0.1
 
 
 def call_in_child(work: Callable[[A, Progress], R], argument: A, record_id: str, progress: Progress) -> R:
-    """Run `work(argument, progress)` in a process of its own and return its result.
+    """Run `work(argument, progress)` in a child process and return its result.
 
     Args:
         work: a module-level function; it, `argument` and the result are pickled.
         argument: passed to `work`.
-        record_id: the record that errors are raised for.
+        record_id: the record that errors name.
         progress: called in this process with the progress of the child.
 
     Raises:

@@ -49,9 +49,7 @@ def _no_key(name: str) -> str:
 
 
 def _without_secrets(address: str) -> str:
-    from pipeline.core.server_address import (
-        checked_address,  # slow import (httpx), needed only when an endpoint is set
-    )
+    from pipeline.core.server_address import checked_address  # imports httpx, which is slow, if an endpoint is set
 
     checked_address(address)
     return address
@@ -72,9 +70,7 @@ class FilmSettings(Settings):
 
     later_keys = frozenset({"fields"})
 
-    end_seconds: float | None = Field(
-        None, gt=0, description="end of the part to use (`--end`) [default: the whole film]"
-    )
+    end_seconds: float | None = Field(None, gt=0, description="end of the part to use (`--end`) [default: whole film]")
     fields: Literal["auto", "keep", "refuse"] = Field(
         "auto", description="telecine and interlace, found from the pictures: undo them, keep them, or refuse the film"
     )
@@ -98,22 +94,17 @@ class SceneSettings(Settings):
     min_content: float = Field(15.0, ge=0, le=100, description="AdaptiveDetector: least absolute content change")
     changed_share: Share = Field(0.3, description="share of the picture that a cut changes; less is a moving character")
     moving_threshold: float = Field(
-        1.5, ge=0.5, le=20, description="AdaptiveDetector: threshold where the colours change too (fast camera)"
+        1.5, ge=0.5, le=20, description="AdaptiveDetector: threshold if the colours change too (fast camera)"
     )
     colour_overlap: Share = Field(0.6, description="colour histograms that overlap less than this have changed")
     min_scene_seconds: float = Field(
         0.25, ge=0, le=5, description="a change undone sooner is a flash; cuts closer together count as one"
     )
-    transition_seconds: float = Field(
-        2.0, ge=0.5, le=5, description="longest dissolve, fade or wipe that is surely found"
-    )
+    transition_seconds: float = Field(2.0, ge=0.5, le=5, description="longest dissolve, fade or wipe that is found")
     dissolve_change: float = Field(
-        12,
-        ge=4,
-        le=100,
-        description="a pixel that changes less, in gray levels, has not changed; in dark pictures half",
+        12, ge=4, le=100, description="gray levels by which a changed pixel differs; half of it in dark pictures"
     )
-    dissolve_misfit: Share = Field(0.25, description="misfit of a gradual change at most, as in gradual.py")
+    dissolve_misfit: Share = Field(0.25, description="maximum misfit of a gradual change, as in gradual.py")
 
 
 class ClipSettings(Settings):
@@ -130,7 +121,7 @@ class ClipSettings(Settings):
     width: Even = Field(720, description="pixels")
     height: Even = Field(480, description="pixels")
     fit: Literal["cover", "fit", "stretch"] = Field(
-        "cover", description="cover: scale and centre crop; fit: scale and pad with black; stretch: ignore the aspect"
+        "cover", description="cover crops to the centre, fit pads with black, stretch ignores the aspect ratio"
     )
     margin_frames: int = Field(2, ge=0, le=24, description="film frames left out at each end of a scene")
     crf: int = Field(17, ge=0, le=40, description="H.264 quality of the clip files, lower is better and larger")
@@ -187,7 +178,7 @@ class CaptionSettings(Settings):
     later_keys = frozenset({"guided", "most_requests"})
 
     captioner: Literal["rules", "server"] = Field(
-        "rules", description="rules: measured facts only, offline; server: an OpenAI-compatible endpoint"
+        "rules", description="rules (offline, from measured facts) or server (an OpenAI-compatible endpoint)"
     )
     endpoint: EndpointAddress = Field(
         "http://127.0.0.1:23333/v1", description="base address of the server (lmdeploy's default)"
@@ -200,12 +191,7 @@ class CaptionSettings(Settings):
     concurrency: int = Field(16, ge=1, le=256, description="requests in flight, of each of the films worked on at once")
     batch: int = Field(1024, ge=1, le=1024, description="clips per task; at the end of each the server runs empty")
     timeout_seconds: float = Field(120, gt=0, le=3600, description="timeout of one request")
-    attempts: int = Field(
-        4,
-        ge=1,
-        le=20,
-        description="attempts on transient failures, with increasing delays",
-    )
+    attempts: int = Field(4, ge=1, le=20, description="attempts on transient failures, with increasing delays")
     repairs: int = Field(2, ge=0, le=10, description="repeated requests after a malformed reply, each naming its fault")
     max_tokens: int = Field(256, ge=16, le=4096, description="longest reply")
     temperature: float = Field(0.0, ge=0, le=2, description="0: the same answer each time")
@@ -216,18 +202,18 @@ class CaptionSettings(Settings):
     )
     guided: Literal["auto", "on", "off"] = Field(
         "auto",
-        description="replies guided by a regular expression (lmdeploy's regex_schema); auto: where the server takes it",
+        description="replies guided by a regular expression (lmdeploy's regex_schema); auto: if the server accepts it",
     )
     most_requests: int | None = Field(
         None,
         ge=1,
-        description="requests of one build (of each film by workers, of each task on Ray), repeated ones included, "
-        "after which it stops [default: no bound]",
+        description="requests, with repeats, after which a build stops (counted per film with workers, per task on "
+        "Ray) [default: no limit]",
     )
     failed_limit: Share = Field(0.2, description="share of clips without a usable caption that fails the film")
     keep_old: bool = Field(
         False,
-        description="keep good captions of the same model, flagged, where a changed prompt or setting would ask again",
+        description="keep and flag the good captions of the same model if a prompt or setting has changed",
     )
 
 
@@ -252,9 +238,7 @@ class SelectionSettings(Settings):
         le=36_000,
         description="clips of one film that start closer together are not near-duplicates, unless both are still",
     )
-    max_still_share: Share | None = Field(
-        None, description="still share above this: too still; unset keeps still clips"
-    )
+    max_still_share: Share | None = Field(None, description="still share above this: too still; unset keeps all")
     min_level: int | None = Field(None, ge=1, le=5, description="motion level below this: too still; unset keeps all")
     uncaptioned: Literal["drop", "keep"] = Field("drop", description="clips without a usable caption")
 
@@ -303,7 +287,7 @@ class RunSettings(Settings):
 
     runner: Literal["threads", "workers", "ray"] = Field(
         "threads",
-        description="threads: this process; workers: a flow run per film, for a Prefect work pool; ray: a Ray cluster",
+        description="threads (in this process), workers (of a Prefect work pool, one flow run per film) or ray",
     )
     films_at_once: int = Field(1, ge=1, le=1024, description="films worked on at the same time")
     threads: int = Field(

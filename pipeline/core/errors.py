@@ -40,9 +40,9 @@ def shortened(faults: Sequence[str]) -> str:
 
 
 def memory_fault(error: Exception) -> str:
-    """Return a line with a remedy if an error says that main memory ran out, else an empty text.
+    """Return a line with a remedy if main memory ran out, else an empty text.
 
-    torch, OpenCV and threads have no error class for it.
+    The message decides, because torch, OpenCV and threads raise no MemoryError.
     """
     text = " ".join(str(error).split())[:200]
     if not isinstance(error, MemoryError) and not any(sign in text for sign in _MEMORY_SIGNS):
@@ -51,11 +51,7 @@ def memory_fault(error: Exception) -> str:
 
 
 def refuse_special_files(folder: Path) -> None:
-    """Check the files of a folder before any is read, since a device or a pipe may never end.
-
-    Raises:
-        UserError: one is a device, a pipe or a socket, or a link to one.
-    """
+    """Raise a UserError if a folder holds a device, pipe or socket, or a link to one: reading it may never end."""
     for place, _, names in os.walk(folder):
         for path in (Path(place, name) for name in names):
             if path.exists() and not path.is_file() and not path.is_dir():
@@ -87,12 +83,9 @@ def disk_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        reason = error.errno and os.strerror(error.errno)
         if error.errno in _NO_ROOM:
-            reason = os.strerror(error.errno)
-            raise NoRoomError(
-                f"{path}: cannot be written: {reason}; make room, and the same command goes on"
-            ) from error
+            raise NoRoomError(f"{path}: cannot write ({reason}); make room, then run the same command again") from error
         if error.errno in _REFUSED:
-            reason = os.strerror(error.errno)
-            raise DiskError(f"{path}: cannot be used: {reason}; give access to it, or name another place") from error
+            raise DiskError(f"{path}: cannot access it ({reason}); give access, or name another path") from error
         raise

@@ -27,11 +27,7 @@ FILM_HASHES = Path(".cache", "content-hashes.json")
 
 
 class Hashes:
-    """SHA-256 of files, cached by file status.
-
-    Args:
-        cache: JSON file of the cache.
-    """
+    """SHA-256 of files, cached by file status in the JSON file `cache`."""
 
     def __init__(self, cache: Path) -> None:
         self._cache = cache
@@ -47,16 +43,9 @@ class Hashes:
         self._known[identity] = self._updates[identity] = sha256
 
     def of(self, path: Path, progress: Progress = silent) -> str:
-        """The hash of a file's content; the file is read only if the hash is not cached.
-
-        Args:
-            path: the file.
-            progress: called with (bytes read, bytes in total).
-
-        Raises:
-            OSError: the file cannot be read.
-        """
-        identity = _identity(path.stat())
+        """The hash of a file's content; the file is read only if the hash is not cached. May raise OSError."""
+        status = path.stat()
+        identity = f"{status.st_size}-{status.st_mtime_ns}-{status.st_ino}"
         if (known := self.get(identity)) is None:
             known = _read(path, progress)
             self.remember(identity, known)
@@ -70,21 +59,13 @@ class Hashes:
 
 
 def film_hash(path: Path, hashes: Hashes, progress: Progress = silent) -> str:
-    """The hash of a film file that the user named.
-
-    Raises:
-        RecordError: it cannot be read.
-    """
+    """The hash of a film file that the user named. Raises RecordError if it cannot be read."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise RecordError(path.name, "is a device, not a film file")
         return hashes.of(path, progress)
     except (OSError, ValueError) as error:  # ValueError: a null byte in the name
         raise RecordError(path.name, f"cannot be read: {error}") from error
-
-
-def _identity(status: os.stat_result) -> str:
-    return f"{status.st_size}-{status.st_mtime_ns}-{status.st_ino}"
 
 
 def _read(path: Path, progress: Progress) -> str:

@@ -1,9 +1,9 @@
-"""Ingredients of a result: their fingerprint, and the comparison with those that the result on disk was made from.
+"""Ingredients of results: their fingerprints, and the comparison that finds stale results.
 
-A result is skipped while its ingredients equal those in the note beside it and its files are unchanged. The note is
-deleted before the result is made again, so that a kill in between leaves nothing that passes for the old result. Each
-kind of result keeps its note in its own format (`<stage>.json`, `published.json`, the index of the shards, the header
-of a feature file); the comparison is here.
+A result is skipped if its files are intact and its ingredients match the note stored with it. The note is deleted
+before the result is made again, so that a kill in between leaves nothing that passes for the old result. Each kind of
+result has its own format of note: `<stage>.json`, `published.json`, the index of the shards,
+the header of a feature file.
 
     ResultNote(shard.made_from, {shard.name: shard.sha256}).why_stale(ingredients, hashes_of)   None: nothing to do
     ResultNotes(root / "published.json").renew("report", ingredients, write_pages)             skip, or forget and make
@@ -23,9 +23,9 @@ from pydantic import TypeAdapter, ValidationError
 from pipeline.core.atomic import write_json
 
 Ingredients = Mapping[str, Any]
-"""Dependencies of a result, as JSON values by name; names of nested ones are joined with dots."""
+"""Dependencies of a result, as JSON values by name; nested names are joined with dots."""
 LONGEST_CHANGE = 80
-"""Characters up to which a changed ingredient is shown with its values; longer ones are named only."""
+"""Characters up to which a changed ingredient is shown with its values; otherwise only its name is shown."""
 _JSON = TypeAdapter(dict[str, Any])
 
 
@@ -42,7 +42,7 @@ def changed(before: Ingredients, now: Ingredients) -> list[str]:
 
 
 def changes(before: Ingredients, now: Ingredients) -> str:
-    """Return the ingredients that differ, with both values where they are short enough to read."""
+    """Return the ingredients that differ, with both values if they are short enough to read."""
     earlier, later = _leaves(before), _leaves(now)
     shown = {
         name: f"{name} ({earlier.get(name, 'none')} to {later.get(name, 'none')})" for name in changed(before, now)
@@ -71,7 +71,7 @@ class ResultNote:
     files: Mapping[str, object]
     """Marks of the files by name, as in `damage`."""
     ingredients: Ingredients | None = None
-    """Ingredients in full; None where the note keeps only their fingerprint."""
+    """Ingredients in full; None if the note keeps only their fingerprint."""
 
     def why_stale(self, ingredients: Ingredients, marks: Callable[[Iterable[str]], Mapping[str, object]]) -> str | None:
         """Return the reason to make the result again; None if it is current.
@@ -84,21 +84,13 @@ class ResultNote:
 
 
 def read_note(path: Path) -> dict[str, Any] | None:
-    """Return the content of a JSON note; None if there is no such file.
-
-    Raises:
-        ValidationError: the note is damaged.
-    """
+    """Return the content of a JSON note; None if there is no such file. Raises ValidationError if it is damaged."""
     return _JSON.validate_json(path.read_bytes()) if path.exists() else None
 
 
 @dataclass(frozen=True)
 class ResultNotes:
-    """Notes of several results in one JSON file: fingerprint and the sizes of the files.
-
-    Attributes:
-        path: the JSON file; the results lie in its folder.
-    """
+    """Notes of several results in one JSON file: fingerprint and the sizes of the files, which are in its folder."""
 
     path: Path
 

@@ -20,7 +20,7 @@ from pipeline.core.errors import shortened
 
 SCHEMA_VERSION: Final = 2
 SchemaVersion = Literal[2]
-"""Schema of a file of the dataset; a file of another one is refused by name."""
+"""Schema of the dataset's files; files of another schema are rejected by name."""
 
 
 def _as_fraction(value: Any) -> Any:
@@ -31,11 +31,7 @@ def _as_fraction(value: Any) -> Any:
         raise ValueError("a rate cannot have 0 as denominator") from None
 
 
-Rate = Annotated[
-    Fraction,
-    BeforeValidator(_as_fraction),
-    PlainSerializer(str, return_type=str),
-]
+Rate = Annotated[Fraction, BeforeValidator(_as_fraction), PlainSerializer(str, return_type=str)]
 """Frames per second as an exact fraction; on disk the text `24000/1001`."""
 
 
@@ -68,9 +64,7 @@ def faults_of(error: ValidationError) -> str:
 
 
 Transfer = Literal["bt709", "untagged", "bt2020", "pq", "hlg"]
-"""Colour coding of a film: SDR of BT.709 or BT.601; SDR without tags; SDR and HDR (PQ, HLG) of BT.2020."""
-
-
+"""Colour coding of a film: SDR in BT.709 or BT.601, untagged SDR, and BT.2020 in SDR or HDR (PQ, HLG)."""
 FieldKind = Literal["progressive", "telecine", "interlaced"]
 FieldsDone = Literal["progressive", "telecine undone", "interlace undone"]
 """Kind of fields found in a film, and what was done about it: progressive frames are used as they are."""
@@ -116,7 +110,7 @@ class Film(Record):
 
     film_id: str = Field(description="slug of the first file name seen + 8 hex of the content hash")
     name: str = Field(description="file name as given, for people")
-    source: str = Field(description="path or address where the file was last found")
+    source: str = Field(description="last known path or address of the file")
     sha256: str = Field(description="hash of the whole content")
     bytes: int
     container: str
@@ -129,7 +123,7 @@ class Film(Record):
     rotation_degrees: Literal[0, 90, 180, 270] = Field(description="clockwise rotation that makes the picture upright")
     display_width: int = Field(description="square pixels, after sample aspect and rotation")
     display_height: int
-    fps: Rate = Field(description="frames over presentation time, rounded to a standard rate if close to one")
+    fps: Rate = Field(description="frames over presentation time, or the standard rate that is close")
     variable_rate: bool
     interlaced: bool
     frames: int = Field(description="video packets in the file")
@@ -224,8 +218,8 @@ class Looks(Record):
     still_share: float = Field(description="share of steps between frames without a visible change, 0..1")
     text_share: float | None = Field(description="share of the picture under text boxes; null: not searched for")
     text_lines: int | None = Field(description="text boxes found on the inspected frames, the most on one frame")
-    hashes: tuple[str, ...] = Field(description="perceptual hash of each frame, 64 hex digits; empty: too flat for one")
-    two_groups: float | None = Field(default=None, description="how far its pictures fall into two groups in time")
+    hashes: tuple[str, ...] = Field(description="perceptual hash of each frame, 64 hex digits; empty if too flat")
+    two_groups: float | None = Field(default=None, description="degree to which its pictures form two groups in time")
 
 
 class Motion(Record):
@@ -276,7 +270,7 @@ class Reviewed(Record):
 
     clip_id: str
     fields: tuple[str, ...] = Field(description="reviewed fields of the caption; the value of one may be null")
-    keep: bool | None = Field(description="keep or drop, whatever the rules say; null: not reviewed")
+    keep: bool | None = Field(description="keep or drop, overruling the rules; null: not reviewed")
     S: str | None = None
     MD: str | None = None
     EV: str | None = None
@@ -326,7 +320,7 @@ def make_clip_id(film_id: str, start_seconds: float) -> str:
 
 
 def is_clip_id(name: str, film_id: str) -> bool:
-    """Return True if the name is one that `make_clip_id` gives to a clip of the film."""
+    """Return True if `make_clip_id` can give this name to a clip of the film."""
     return re.fullmatch(rf"{re.escape(film_id)}-[0-9]{{9,}}", name) is not None
 
 
@@ -349,7 +343,7 @@ def _arrow_type(annotation: Any) -> pa.DataType:
 
 
 def arrow_schema(record: type[Record]) -> pa.Schema:
-    """The Arrow schema of a record class: a column per field, nullable where it may be; a record in it is a struct."""
+    """The Arrow schema of a record class: a column per field, nullable if it may be None; inner records are structs."""
     fields = []
     for name, field in record.model_fields.items():
         # pydantic strips the Annotated[] wrapper off a field and leaves the bare type here

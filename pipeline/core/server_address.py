@@ -13,8 +13,8 @@ def checked_address(address: str) -> httpx.URL:
     """Return the address as a URL that relative paths can be joined to.
 
     Raises:
-        ValueError: it carries a password or query, or is not the address of an HTTP server; the message continues a
-            sentence whose subject is the address, and repeats no part of it.
+        ValueError: it carries a password or query, or is not the address of an HTTP server. The message is a sentence
+            without its subject, the address.
     """
     if set(address) & set("@?#"):  # anywhere in it: a password with a slash looks like a path
         raise ValueError("carries a password or query; put the key into the variable that `api_key_env` names")

@@ -22,7 +22,7 @@ class Settings(BaseModel):
     def unset_later_keys(self) -> dict[str, Any]:
         """Return the later keys that have their defaults, here and in the sections inside, as pydantic's `exclude`.
 
-        They are no ingredients of a result, so that one made before they existed stays current.
+        They are not ingredients, so that results made before they existed stay current.
         """
         found: dict[str, Any] = {}
         for key, field in type(self).model_fields.items():

@@ -1,12 +1,12 @@
 """Stage protocol, and one run of a stage on a film: skip if nothing changed, else run, write, record the ingredients.
 
-A stage is a frozen dataclass whose fields are its settings. Its method `run` makes its tables from those of the stages
-before it, in the same way under a plain call, a Prefect task or a test.
+A stage is a frozen dataclass whose fields are its settings. Its method `run` makes tables from the tables of earlier
+stages, and does the same in a plain call, a Prefect task or a test.
 
     perform(FindCrop(config.crop), folder, progress)      # examples, benchmarks, tests: one call does it all
 
-A build takes the same steps apart, so that each is a task: `staleness_of` decides, `run_batch` works off what is
-pending, `make` runs the stage (`flows/dataset.py`).
+In a build, each step is a separate task (`flows/dataset.py`): `staleness_of` decides, `run_batch` processes what is
+pending, `make` runs the stage.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Outcome:
     files: tuple[str, ...] = ()
     """Paths of the other files made, relative to the film's folder."""
     film: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of the film's record that the stage found out. No result may depend on them."""
+    """Fields of the film's record that the stage found out; no result may depend on these fields."""
 
 
 OpenFilm = Callable[[FilmFolder], AbstractContextManager[FilmFolder]]
@@ -96,9 +96,9 @@ class Stage(Protocol):
         ...
 
     def film_ingredients(self, film: Film) -> dict[str, Any]:  # noqa: ARG002
-        """Return what the stage does to this film alone because of its kind; by default nothing.
+        """Return the special treatment of this film because of its kind; by default nothing.
 
-        A kind that the pipeline learns to treat is named here, so that only films of this kind are made again.
+        If the pipeline learns to treat a kind, only the films of this kind are made again.
         """
         return {}
 
@@ -178,12 +178,7 @@ def why_stale(stage: Stage, folder: FilmFolder) -> str | None:
 
 
 def perform(stage: Stage, folder: FilmFolder, progress: Progress = silent) -> bool:
-    """Bring the stage's result on this film up to date; return False if it already was.
-
-    Raises:
-        StoreError: a stage that this one needs has not finished.
-        RecordError: the film itself cannot be used.
-    """
+    """Bring the stage's result on this film up to date; return False if it already was. Raises as `make` does."""
     if is_current(stage, folder):
         return False
     make(stage, folder, progress)
@@ -193,11 +188,7 @@ def perform(stage: Stage, folder: FilmFolder, progress: Progress = silent) -> bo
 def make(stage: Stage, folder: FilmFolder, progress: Progress, open_film: OpenFilm = nullcontext) -> None:
     """Run the stage on this film and record the ingredients of its result.
 
-    Args:
-        stage: the stage.
-        folder: the film's folder.
-        progress: called as the stage advances.
-        open_film: makes the film a local file while the stage runs; if it raises when closed, no record is written.
+    `open_film` makes the film a local file while the stage runs; if it raises when closed, no record is written.
 
     Raises:
         StoreError: a stage that this one needs has not finished.
@@ -258,11 +249,7 @@ def attempt_batches(
     failed_limit: float,
     progress: Progress,
 ) -> tuple[list[R], tuple[Failure, ...]]:
-    """Variant of `attempt_each` for work that is cheaper on `size` items at once and returns one answer per item.
-
-    Raises:
-        RecordError: more than the share `failed_limit` of the items failed.
-    """
+    """Variant of `attempt_each` for work that is cheaper on `size` items at once and returns one answer per item."""
     done: list[R] = []
     failures: list[Failure] = []
     batches = [items[start : start + size] for start in range(0, len(items), size)]

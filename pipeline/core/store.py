@@ -10,8 +10,8 @@
       shards/ README.md report.html   the published data
 
 No file is half-written under its final name (`atomic.py`). Names with a leading dot (`.lock`, `.cache/`) belong to this
-machine and are not part of the dataset. No folder of it may be a link: a dataset from a stranger would choose the
-folder of the user's that a build writes to and deletes from.
+machine and are not part of the dataset. Its folders must not be links, because a dataset from a stranger could make a
+build write to and delete from any folder of the user.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ TABLES: dict[str, type[Record]] = {
 
 
 class StoreError(UserError):
-    """A file of the dataset cannot be read by this version; the message names the file and the remedy."""
+    """This version cannot read a file of the dataset; the message names the file and the remedy."""
 
 
 class FileMark(Record):
-    """Size and hash of a file when it was made; a file with others is damaged."""
+    """Size and hash of a file when it was made; if they differ now, the file is damaged."""
 
     bytes: int
     sha256: str
@@ -156,11 +156,7 @@ class FilmFolder:
             raise StoreError(f"{path}: of another version ({faults_of(error)}); delete it and build again") from error
 
     def read_if_made(self, table: str, record: type[R]) -> list[R]:
-        """All rows of a table as records; none if there is no such table.
-
-        Raises:
-            StoreError: the table does not hold such records.
-        """
+        """All rows of a table as records; none if there is no such table. Raises as `read` does."""
         return self.read(table, record) if self.table_path(table).exists() else []
 
     def write(self, table: str, rows: Sequence[Record]) -> Path:
@@ -220,7 +216,7 @@ class FilmFolder:
 
 
 _FOLDERS = ("films", "shards", "shards/train", "shards/val", "audit", ".cache", ".cache/films")
-"""Folders of a dataset that a build writes to or deletes from, beside those of the films."""
+"""Folders of a dataset that a build writes to or deletes from, except the folders of the films."""
 
 
 class FilmEntry(Record):
@@ -259,8 +255,8 @@ class DatasetRecord(Record):
 
     schema_version: SchemaVersion = SCHEMA_VERSION
     films: tuple[FilmEntry, ...] = Field(default=(), description="in the order they were added")
-    flow_model: str | None = Field(default=None, description="one per dataset; edges belong to it")
-    edges: tuple[float, float, float, float] | None = Field(default=None, description="those in use")
+    flow_model: str | None = Field(default=None, description="one per dataset; the edges depend on it")
+    edges: tuple[float, float, float, float] | None = Field(default=None, description="level edges in use")
     edges_from: str | None = Field(default=None, description="published, config, or `calibrated: METHOD`")
     calibration: LevelCalibration | None = Field(default=None, description="the last one, in use or not")
     level_values: tuple[float, ...] | None = Field(default=None, description="median scope of each level, px per step")
@@ -272,14 +268,11 @@ class DatasetRecord(Record):
 
 
 class Dataset:
-    """The folder that `--out` names.
+    """The folder that `--out` names. Raises StoreError if a folder in it is a link.
 
     Args:
         root: the folder.
-        scratch: folder that takes what a look at a build would write; the dataset is then only read.
-
-    Raises:
-        StoreError: a folder in it is a link.
+        scratch: folder to write to while a build is only planned; the dataset is then only read.
     """
 
     def __init__(self, root: Path, scratch: Path | None = None) -> None:
@@ -344,11 +337,7 @@ def _one_name(record_id: str) -> str:
 
 
 def open_dataset(root: Path) -> Dataset:
-    """Open the dataset in a folder.
-
-    Raises:
-        StoreError: the folder has no `dataset.json`.
-    """
+    """Open the dataset in a folder. Raises StoreError if the folder has no `dataset.json`."""
     if not (root / "dataset.json").exists():
         raise StoreError(f"{root}: no dataset here (it has no dataset.json); `animegamer build --out` makes one")
     return Dataset(root)

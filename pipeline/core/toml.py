@@ -24,7 +24,7 @@ DEEPEST = 32
 _QUOTED = re.compile(
     r'''"""(?:\\.|[^\\])*?(?:"{3,5}|\Z)|'{3}.*?(?:'{3,5}|\Z)|"(?:\\.|[^"\\\n])*"?|'[^'\n]*'?|#[^\n]*''', re.DOTALL
 )
-"""Strings and comments, also those that do not end."""
+"""Strings and comments, also without an end."""
 _MANY_DOTS = re.compile(rf"(?:\.[^.=,\n\[\]{{}}]*){{{DEEPEST + 1}}}")
 
 

@@ -16,14 +16,7 @@ from pydantic import ValidationError
 from pipeline.captions.caption_server import SERVED
 from pipeline.core.config import CaptionSettings, ClipSettings, Config, MotionSettings, SelectionSettings
 from pipeline.core.plain_text import first_few
-from pipeline.core.records import (
-    Crop,
-    Damage,
-    Failure,
-    FieldStretch,
-    Film,
-    Scene,
-)
+from pipeline.core.records import Crop, Damage, Failure, FieldStretch, Film, Scene
 from pipeline.core.store import Dataset, DatasetRecord, FilmFolder, StoreError
 from pipeline.pages.charts import clock
 from pipeline.publish.coverage import Span, film_remarks, film_spans

@@ -6,8 +6,8 @@
             perform(stage, plan.dataset.folder(film_id))
 
 Planning identifies the films by content, probes new ones, rejects requests that would fail later (a second captioner in
-one dataset, a broken cast folder), and finds the films with a stage to run. `draft_plan` does so for a look at the
-plan alone, and leaves the dataset as it is.
+one dataset, a broken cast folder), and finds the films with a stage to run. `draft_plan` only shows a plan and does not
+change the dataset.
 """
 
 from __future__ import annotations
@@ -56,16 +56,16 @@ class Plan:
     films: tuple[str, ...]
     """Ids of the requested films, in the order given."""
     unfinished: Mapping[str, tuple[Stage, ...]]
-    """Films with work to do, by id: their stages from the first that is not done. Empty for a film that only failed
-    after its last stage: its failure is to be cleared."""
+    """Films with work to do, by id: their stages from the first that is not done. No stage: the film failed after its
+    last stage, and its failure is to be cleared."""
     publishing: tuple[PublishStage, ...]
-    """Stages of publishing after those of the films; none in a build that ends earlier, or has no film."""
+    """Stages of publishing; none if the build ends before them, or has no film."""
     refused: tuple[Failure, ...]
     """Files that cannot be used, each with its reason."""
     notices: tuple[str, ...]
-    """Information for the user that is not an error, such as one film given twice."""
+    """Information for the user that is not an error, such as a film given twice."""
     record: DatasetRecord
-    """`dataset.json` of the build: with its films, level edges and settings."""
+    """`dataset.json` of the build, with its films, level edges and settings."""
     in_shards: frozenset[str]
     """Ids of the films in the shards before the build."""
 
@@ -86,12 +86,10 @@ class Plan:
 
 
 def make_plan(request: BuildRequest, workspace: Workspace) -> Plan:
-    """Plan a build that is going to run: as `draft_plan`, with films and settings stored in `dataset.json`, and sent.
+    """Plan a build that is going to run: store the films and settings in `dataset.json`, and send them to the store.
 
-    A build without a usable film changes nothing: settings of its own would be taken for those of what is published.
-
-    Raises:
-        UserError, RemoteError: as `draft_plan`.
+    A build without a usable film changes nothing, because its settings would seem to describe what is published. Raises
+    as `draft_plan` does.
     """
     workspace.dataset.sweep()
     plan = draft_plan(request, workspace)
@@ -106,13 +104,13 @@ def make_plan(request: BuildRequest, workspace: Workspace) -> Plan:
 
 
 def draft_plan(request: BuildRequest, workspace: Workspace) -> Plan:
-    """Identify the films and choose the stages; nothing but films' records and caches is written.
+    """Identify the films and choose the stages; only films' records and caches are written.
 
     The workspace must be locked, unless its dataset has a scratch folder for these.
 
     Raises:
-        UserError: `out` has other things than a dataset, or one that the request does not fit; the cast folder cannot
-            be used, or clips with a good caption would be asked about again.
+        UserError: `out` is not a dataset, or the request does not fit it; the cast folder cannot be used, or a good
+            caption would be requested again.
         RemoteError: an address cannot be used.
     """
     # 1. Bring the dataset here, if it is at an address.
@@ -139,7 +137,8 @@ def draft_plan(request: BuildRequest, workspace: Workspace) -> Plan:
     films = tuple(film.film_id for film in found.films)
     listed = found.listed(record.films)
     others = [entry for entry in listed if entry.film_id not in films]
-    names = _cast_names(cast, record.cast if others else ())
+    # films that this build leaves alone keep their cast: their reviews need its names
+    names = tuple(dict.fromkeys([*(record.cast if others else ()), *cast.all_names]))
     _refuse_repeated_captions([dataset.folder(film_id) for film_id in films], stages)
     refuse_to_join([dataset.folder(entry.film_id) for entry in others], stages)
     # 5. Find the films with work left, and what to tell the user.
@@ -175,11 +174,6 @@ def draft_plan(request: BuildRequest, workspace: Workspace) -> Plan:
     )
 
 
-def _cast_names(cast: Cast, before: Sequence[str]) -> tuple[str, ...]:
-    """Names of the dataset's characters: reviews of films that a build leaves alone need those of the cast before."""
-    return tuple(dict.fromkeys([*before, *cast.all_names]))
-
-
 def _review_notices(path: Path, settings: ReviewSettings, reviews: Reading) -> list[str]:
     if settings.file and not path.exists():
         return [f"{path}: no such review file; the dataset is published without reviews"]
@@ -191,7 +185,7 @@ def _review_notices(path: Path, settings: ReviewSettings, reviews: Reading) -> l
 
 
 def _unapplied_notices(path: Path, lines: Sequence[int]) -> list[str]:
-    """Name the decisions that are not published because a name in them is not, or not any more, in the cast."""
+    """Name the decisions that are not published because a name in them is not in the cast."""
     if not lines:
         return []
     return [
@@ -201,7 +195,7 @@ def _unapplied_notices(path: Path, lines: Sequence[int]) -> list[str]:
 
 
 def _refuse_repeated_captions(folders: Sequence[FilmFolder], stages: Sequence[Stage]) -> None:
-    """Raise a UserError if a good caption would be asked for again, before any work is done."""
+    """Raise a UserError before any work is done if a good caption would be requested again."""
     match stages:
         case [*_, Screen() as screen, WriteCaptions(spares_captions=True) as captions]:
             repeats = [_repeats(folder, screen, captions) for folder in folders]
@@ -209,7 +203,7 @@ def _refuse_repeated_captions(folders: Sequence[FilmFolder], stages: Sequence[St
 
 
 def _repeats(folder: FilmFolder, screen: Screen, captions: WriteCaptions) -> Repeats:
-    """The repeats in a film, under the level edges and thresholds of this build; none if that cannot be found out."""
+    """The repeats in a film, under the level edges and thresholds of this build; none if they are unknown."""
     if not all(folder.stage_record(name) for name in captions.needs if name != screen.name):
         return Repeats()
     try:
@@ -226,32 +220,29 @@ def _cast_notices(cast: Cast, before: Sequence[str], listed: Sequence[FilmEntry]
     unused = [f"cast of the film {key}: {reason}" for key in cast.without_film(listed)]
     match stages:
         case [*_, WriteCaptions(settings=CaptionSettings(captioner="rules"))] if cast.all_names:
-            unused.append(
-                "the cast is listed for reviews only: captions by rules name no characters, "
-                "those of `--captioner server` do"
-            )
+            unused.append("the cast serves only reviews: captions by rules name no characters; use --captioner server")
     return [*cast.warnings, *unused]
 
 
 def _edges_notices(calibration: LevelCalibration | None, edges: Edges, edges_from: str) -> list[str]:
-    """Name a calibration that this build does not use, since its films are measured otherwise."""
+    """Name a calibration that this build does not use because it measures motion differently."""
     if not calibration or edges_from in ("config", calibration.source) or calibration.edges == edges:
         return []
     return [
-        "the calibrated level edges belong to motion measured with other settings, so this build uses the published "
-        "ones; for edges of its own run `animegamer calibrate` again after it, then build once more"
+        "the calibrated level edges are for motion measured with other settings, so this build uses the published "
+        "edges; to calibrate again, run `animegamer calibrate` after the build, then build once more"
     ]
 
 
 def _settings_notices(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Name the settings that differ from those of the build before, which a build does not take over."""
+    """Name the settings that differ from the previous build, because a build does not reuse earlier settings."""
     known = {section: {key: now.get(section, {}).get(key) for key in values} for section, values in before.items()}
     names = changed(before, known)  # settings that are newer than the last build have their defaults
     if not names:
         return []
     return [
-        f"settings unlike those of the build before: {first_few(names, _MOST_NAMED)}; "
-        "give its options and --config again unless you mean that"
+        f"settings differ from the previous build: {first_few(names, _MOST_NAMED)}; "
+        "to keep them, pass its options and --config again"
     ]
 
 
@@ -274,7 +265,7 @@ def _clear_leftovers(folders: Sequence[FilmFolder]) -> None:
 
 
 def _stages_left(folder: FilmFolder, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
-    """The stages from the first that is not done; all of them if that cannot be found out: the film's run says why."""
+    """The stages from the first that is not done; all of them if a file cannot be read: the film's run says why."""
     with watched(folder.film_id, "check") as watch:
         watch.changed = False
         try:

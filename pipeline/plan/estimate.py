@@ -2,11 +2,11 @@
 
     estimate(plan).cpu_hours
 
-The rates were measured on Big Buck Bunny (720p, 24 fps; `make bench`) on a two-core machine. Films differ in the length
-of their scenes and machines in speed, so a factor of 1.5 either way is to be expected.
+The rates were measured on Big Buck Bunny (720p, 24 fps; `make bench`) on a two-core machine. Expect a factor of 1.5
+either way, because films differ in the length of their scenes, and machines in speed.
 
-With the film's length s in seconds, its picture p in megapixels, its rate r, and q the pixels of a clip as a multiple
-of those of a clip of default settings:
+s is the length of the film in seconds, p its picture in megapixels, r its rate, and q the ratio of a clip's pixels to
+the pixels of a clip with default settings:
 
     clips n   = CLIPS_A_SECOND * s * 2 / (seconds between clip starts)
     CPU       = OPENING + s * (CUT_BASE + CUT_MEGAPIXEL * p) * r / 24
@@ -31,13 +31,13 @@ from pipeline.plan.build_plan import Plan
 from pipeline.stages.selection import Screen
 
 CLIPS_A_SECOND = 0.375
-"""Clips of 2 seconds cut from a second of film; short scenes, and what longer ones leave over, give none."""
+"""Clips of 2 seconds cut from a second of film; short scenes and the rests of longer scenes give none."""
 KEPT_SHARE = 0.9
 """Share of the clips that screening keeps, which are captioned."""
 OPENING = 0.5
 """CPU seconds before a film's decode: its probe, its borders, child processes."""
 CUT_BASE, CUT_MEGAPIXEL = 0.020, 0.085
-"""CPU seconds of the decode with its scenes and clips for a second of film, and more for each megapixel."""
+"""CPU seconds to decode and cut a second of film: base, and more for each megapixel."""
 FLOW, LOOKS, TEXT, PUBLISHING = 0.08, 0.035, 0.07, 0.01
 """CPU seconds a clip of 720x480: OpenCV DIS, looks without text, text detection, shards and pages."""
 CLIP_BYTES = 385_000
@@ -58,7 +58,7 @@ class Estimate:
     """Without captions by a server and optical flow by a network, which depend on a GPU."""
     gigabytes: float
     requests: int
-    """Requests to the caption service, without those that repeat an unusable reply."""
+    """Requests to the caption service, without repeats after an unusable reply."""
 
 
 def estimate(plan: Plan) -> Estimate:
@@ -89,7 +89,7 @@ def _clips(folder: FilmFolder, seconds: float, config: Config, *, is_cut: bool) 
 
 
 def _clip_size(config: Config) -> float:
-    """Pixels of a clip as a multiple of those of a clip of default settings."""
+    """Ratio of a clip's pixels to the pixels of a clip with default settings."""
     return config.clips.width * config.clips.height * config.clips.frames / CLIP_PIXELS
 
 
@@ -102,7 +102,7 @@ def _cpu_seconds(film: Film, seconds: float, clips: float, left: set[str], confi
 
 
 def _asked(folder: FilmFolder, stages: Sequence[Stage], clips: float) -> float:
-    """Clips to ask about: those without stored replies, or a share of all until the film is measured."""
+    """Number of clips to query: the clips without stored replies, or a share of all until the film is measured."""
     with suppress(UserError, OSError):  # a damaged table or reply: the film's run makes it again, or says why not
         match stages:
             case [WriteCaptions() as captions]:

@@ -60,35 +60,27 @@ def captions_of(
 ) -> tuple[WriteCaptions, list[tuple[FilmFolder, list[Verdict]]]]:
     """Return the stage that captions the films of a dataset, and the measured films with the verdicts of screening.
 
-    Writes nothing: a table `screened` with other verdicts would take a finished film out of the shards.
-
-    Raises:
-        UserError: the cast folder cannot be used.
+    Writes nothing: a table `screened` with other verdicts would remove a finished film from the shards. Raises a
+    UserError if the cast folder cannot be used.
     """
     edges, _ = choose_edges(request.config, dataset.record)
     *_, screen, captions = planned_stages(request, edges)
     assert isinstance(screen, Screen)
     assert isinstance(captions, WriteCaptions)
     folders = [folder for folder in dataset.folders() if all(map(folder.stage_record, screen.needs))]
-    return captions, [(folder, _screened(screen, folder)) for folder in folders]
-
-
-def _screened(screen: Screen, folder: FilmFolder) -> list[Verdict]:
-    return folder.read("screened", Verdict) if is_current(screen, folder) else screen.verdicts(folder)
+    return captions, [
+        (folder, folder.read("screened", Verdict) if is_current(screen, folder) else screen.verdicts(folder))
+        for folder in folders
+    ]
 
 
 def cast_of(request: BuildRequest) -> Cast:
-    """Load the cast of the request, or an empty one.
-
-    Raises:
-        CastError: the folder cannot be used.
-        RemoteError: its address cannot be used.
-    """
+    """Load the cast of the request, or an empty one. Raises CastError or RemoteError if the folder cannot be used."""
     return load_cast(local_folder(request.cast) if request.cast else None)
 
 
 def choose_edges(config: Config, record: DatasetRecord) -> tuple[Edges, str]:
-    """The level edges to use, and their source: the config, else a calibration for its optical flow, else published."""
+    """The level edges to use, and their source: the config, a calibration for its optical flow, or published."""
     if config.motion.edges is not None:
         return config.motion.edges, "config"
     calibration = record.calibration
@@ -98,7 +90,7 @@ def choose_edges(config: Config, record: DatasetRecord) -> tuple[Edges, str]:
 
 
 def _measured_alike(calibration: LevelCalibration, settings: MotionSettings) -> bool:
-    """Return False if a calibration is known to belong to another measurement than that of the settings."""
+    """Return False if a calibration is known to belong to another measurement of motion than the settings."""
     if calibration.background_px != settings.background_px:
         return False
     try:
@@ -142,11 +134,7 @@ SHARED: dict[str, tuple[str, Callable[[Ingredients], str]]] = {
 
 
 def refuse_to_join(others: Iterable[FilmFolder], stages: Sequence[Stage]) -> None:
-    """Compare a build's stages with the ingredients of the films that it leaves unchanged.
-
-    Raises:
-        UserError: they differ in a setting that all films of a dataset share.
-    """
+    """Raise a UserError if the films that a build leaves unchanged were made with another setting of `SHARED`."""
     wanted = {stage.name: SHARED[stage.name][1](stage.ingredients()) for stage in stages if stage.name in SHARED}
     for folder in others:
         for name, here in wanted.items():
@@ -154,17 +142,13 @@ def refuse_to_join(others: Iterable[FilmFolder], stages: Sequence[Stage]) -> Non
             record = folder.stage_record(name)
             if record and (there := describe(record.ingredients)) != here:
                 raise UserError(
-                    f"the {setting} of {folder.film.name}, which this build leaves as it is: {there}; of this build: "
-                    f"{here}. One dataset never mixes two: name all its films in one build, or choose another --out"
+                    f"the {setting} of {folder.film.name}, which is not in this build: {there}; of this build: {here}. "
+                    "One dataset never mixes two: name all its films in one build, or choose another --out"
                 )
 
 
 def refuse_to_publish(folders: Iterable[FilmFolder], edges: Edges) -> None:
-    """Compare the films to publish with each other, and their levels with the edges in `dataset.json`.
-
-    Raises:
-        UserError: they differ in a setting that all films of a dataset share.
-    """
+    """Raise a UserError if the films to publish differ in a setting of `SHARED`, or their edges from `dataset.json`."""
     kinds: dict[str, dict[str, str]] = {name: {} for name in SHARED}
     kinds["screened"][_edges({"edges": edges})] = "dataset.json"
     for folder in folders:
@@ -175,6 +159,6 @@ def refuse_to_publish(folders: Iterable[FilmFolder], edges: Edges) -> None:
         if len(found) > 1:
             each = "; ".join(f"{kind} ({where})" for kind, where in found.items())
             raise UserError(
-                f"{SHARED[name][0]} of several kinds: {each}. One dataset never mixes two: build all its films again "
-                "together, with the settings you want; what is published stays as it was"
+                f"{SHARED[name][0]} of several kinds: {each}. One dataset never mixes two, so nothing was published. "
+                "Build all its films again together with the settings you want"
             )

@@ -36,7 +36,7 @@ KEPT_BYTES = 64 << 30
 
 @dataclass
 class Inputs:
-    """The films that a build's inputs name, in the order given; those of a folder in the order people count in."""
+    """The films that a build's inputs name, in the order given; in a folder, `ep 2` comes before `ep 10`."""
 
     films: list[str] = field(default_factory=list)
     refused: list[Failure] = field(default_factory=list)
@@ -97,7 +97,7 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _natural(path: Path) -> list[list[str | int]]:
-    """Sorting key by the numbers in each part of a path: `ep 2` comes before `ep 10`."""
+    """Sorting key that compares the numbers in each part of a path as numbers."""
     parts = (re.split(r"(\d+)", part.casefold()) for part in path.parts)
     return [[int(word) if number % 2 else word for number, word in enumerate(part)] for part in parts]
 
@@ -110,10 +110,10 @@ class IdentifiedFilms:
     refused: list[Failure] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     replaced: dict[str, str] = field(default_factory=dict)
-    """Ids of films whose path holds other content now, with the ids of the films there."""
+    """Ids of films whose path now holds another film, with the id of that film."""
 
     def listed(self, before: Sequence[FilmEntry]) -> tuple[FilmEntry, ...]:
-        """The dataset's entries with these films: each new one in the place of the film it replaces, or appended."""
+        """The dataset's entries with these films: a new film gets the position of the film it replaces, or the last."""
         known = {entry.film_id for entry in before}
         new = {
             film.film_id: FilmEntry(film_id=film.film_id, name=film.name, sha256=film.sha256)
@@ -130,12 +130,7 @@ class IdentifiedFilms:
 
 
 def identify(paths: Sequence[str], dataset: Dataset) -> IdentifiedFilms:
-    """Identify films by content; content given twice is used once, under its first name.
-
-    Args:
-        paths: as `Inputs.of` takes them.
-        dataset: the dataset, which may hold some of them.
-    """
+    """Identify the films at these inputs by content; content given twice is used once, under its first name."""
     inputs = Inputs.of(paths)
     found, seen = IdentifiedFilms(refused=inputs.refused, notices=inputs.notices), dict[str, Film]()
     hashes, place = Hashes(dataset.root / FILM_HASHES), dataset.scratch or dataset.root
@@ -171,9 +166,7 @@ def _find_replaced(found: IdentifiedFilms, id_by_source: dict[str, str]) -> None
         before = id_by_source.get(film.source, film.film_id)
         if before not in here:
             found.replaced[before] = film.film_id
-            found.notices.append(
-                f"{film.name}: new content, which takes the place of {before}; the folder of {before} is kept"
-            )
+            found.notices.append(f"{film.name}: new content, which replaces {before}; the folder of {before} is kept")
 
 
 def _probe(path: str, sha256: str, dataset: Dataset, progress: Progress) -> Film:
@@ -192,7 +185,7 @@ def _probe(path: str, sha256: str, dataset: Dataset, progress: Progress) -> Film
 
 
 def _probe_alone(path: Path, film_id: str, sha256: str) -> Film:
-    """Probe a film; even a bug that it shows in the probe, whose traceback is printed, refuses that film only."""
+    """Probe a film; a bug in the probe prints its traceback and rejects this film only."""
     try:
         return probe_in_child(path, film_id, sha256)
     except RuntimeError as error:

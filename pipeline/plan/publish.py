@@ -51,7 +51,7 @@ class Select:
     config: Config
 
     def run(self, dataset: Dataset, progress: Progress) -> bool:  # noqa: ARG002 - it takes no time
-        """Write the reviewed values and verdicts that differ from those on disk, and `dataset.json` if it differs.
+        """Write the reviewed values, the verdicts and `dataset.json` if they have changed.
 
         Raises:
             UserError: some films were made with other settings.
@@ -93,7 +93,7 @@ class WriteShards:
     config: Config
 
     def run(self, dataset: Dataset, progress: Progress) -> bool:
-        """Write them unless those on disk were made from the same."""
+        """Write the shards unless they are current."""
 
         def write() -> list[Path]:
             index, folder = shards.write_shards(dataset, self.config.shards, progress), dataset.root / "shards"
@@ -111,7 +111,7 @@ class WritePages:
     config: Config
 
     def run(self, dataset: Dataset, progress: Progress) -> bool:
-        """Write them unless those on disk were made from the same."""
+        """Write both pages unless they are current."""
         from pipeline.pages import card, report  # `status` reads the ingredients alone
 
         def write() -> list[Path]:
@@ -137,10 +137,7 @@ def films_in_shards(dataset: Dataset) -> frozenset[str]:
 
 
 def left_out(dataset: Dataset, before: Collection[str]) -> list[FilmEntry]:
-    """Films that were in the shards before, given by id, and are not any more because their stages are undone.
-
-    They are films of the dataset still; one that is not listed any more, or lost all its clips, is not among them.
-    """
+    """Films of the dataset that were in the shards before (by id) and are now missing because a stage is undone."""
     gone = set(before) - films_in_shards(dataset)
     listed = [entry for entry in dataset.record.films if entry.film_id in gone]
     return [entry for entry in listed if not is_whole(dataset.folder(entry.film_id), STAGE_NAMES)]

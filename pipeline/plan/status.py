@@ -74,7 +74,7 @@ class FilmRow:
     kept: int | None
     bytes: int
     no_clip: str | None = None
-    """Reason for which it has no clip; None if it has one, or is not cut."""
+    """Reason that it has no clip; None if it has one, or is not cut."""
 
     @property
     def open_parts(self) -> int:
@@ -88,15 +88,10 @@ class FilmRow:
 
 
 def film_rows(dataset: Dataset, request: BuildRequest, certain: Collection[str] = ()) -> list[FilmRow]:
-    """Status of every film of the dataset, in the order they were added.
-
-    Args:
-        dataset: the dataset.
-        request: settings and cast to judge it by.
-        certain: stages that must not be unknown, because the user named their ingredients in this command.
+    """Status of every film of the dataset under the settings and the cast of a request.
 
     Raises:
-        UserError: ingredients of a stage in `certain` are missing.
+        UserError: ingredients of a stage in `certain` are missing. The user named them, so its state must be known.
     """
     edges, _ = choose_edges(request.config, dataset.record)
     unknown: dict[str, str] = {}

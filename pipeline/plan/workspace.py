@@ -1,10 +1,10 @@
-"""Workspace of a dataset: its own folder, or, for one at an address, a local copy that is fetched and sent.
+"""Workspace of a dataset: its own folder, or a local copy of a dataset at an address.
 
     workspace = Workspace("s3://bucket/data")
     with workspace.film("ponyo-01234567") as folder:
         ... work on the folder ...
 
-The copy is kept between builds to save transfers; its folder is that of `remote.mirror.copy_of`.
+The copy is kept between builds to save transfers, in the folder that `remote.mirror.copy_of` names.
 """
 
 from __future__ import annotations
@@ -23,18 +23,17 @@ from pipeline.remote.mirror import Mirror
 from pipeline.remote.objects import is_address
 
 _PUBLISHED = ("README.md", "report.html", "shards")
-"""Names beside `dataset.json` that others may have given to files of theirs."""
+"""Names in a dataset that other people's folders may contain too."""
 
 
 class Workspace:
     """The dataset that `--out` names, on this machine.
 
+    Its methods raise RemoteError if the store at an address cannot be used; the next transfer continues from there.
+
     Args:
         out: path or address.
-        scratch: as of `Dataset`: what is only planned is written there.
-
-    Raises:
-        RemoteError: the address cannot be used.
+        scratch: folder to write to while a build is only planned, as for `Dataset`.
     """
 
     def __init__(self, out: str, scratch: Path | None = None) -> None:
@@ -50,23 +49,12 @@ class Workspace:
 
     @contextmanager
     def locked(self, purpose: str) -> Iterator[None]:
-        """Lock the dataset against a second build on this machine until the block ends.
-
-        Args:
-            purpose: shown to a process that finds the lock taken.
-
-        Raises:
-            HeldError: another process holds the lock; the message names it.
-        """
+        """Lock the dataset against a second build on this machine until the block ends, as `held` does."""
         with held(self.dataset.root, purpose):
             yield
 
     def check_free(self) -> None:
-        """Refuse a folder that is no dataset and has files of the names that a build writes or replaces.
-
-        Raises:
-            UserError: there are such files.
-        """
+        """Raise a UserError if the folder is not a dataset, but has files that a build would replace."""
         root = self.dataset.root
         others = [name for name in _PUBLISHED if (root / name).exists()]
         if others and not self.is_copy and not (root / "dataset.json").exists():
@@ -74,49 +62,29 @@ class Workspace:
             raise UserError(f"{self.name}: no dataset, and a build would replace {files} there; name another folder")
 
     def check_made(self) -> None:
-        """Refuse a folder or an address without a dataset.
-
-        Raises:
-            UserError: there is none; the message names the place that the user gave.
-        """
+        """Raise a UserError that names the user's path or address if there is no dataset."""
         if self.is_copy and not (self.dataset.root / "dataset.json").exists():
             raise UserError(f"{self.name}: no dataset there (it has no dataset.json); check the address")
         open_dataset(self.dataset.root)
 
     def fetch(self, under: str = "", progress: Progress = silent) -> None:
-        """Bring the copy up to date with the store; does nothing for a folder.
-
-        Raises:
-            RemoteError: the store cannot be reached.
-        """
+        """Update the copy from the store; does nothing for a folder."""
         if self._mirror:
             self._mirror.pull(under, progress)
 
     def fetch_tables(self) -> None:
-        """Bring everything of the copy up to date but what is large: clips, shards, replies, report.
-
-        Raises:
-            RemoteError: the store cannot be reached.
-        """
+        """Update the copy from the store without the large files: clips, shards, replies, report."""
         if self._mirror:
             self._mirror.pull(wanted=_is_table)
 
     def send(self, under: str = "", progress: Progress = silent) -> None:
-        """Upload changed files to the store, those that refer to others last; does nothing for a folder.
-
-        Raises:
-            RemoteError: the store cannot be reached; the next send continues from there.
-        """
+        """Upload changed files to the store, references after their targets; does nothing for a folder."""
         if self._mirror:
             self._mirror.push(under, progress)
 
     @contextmanager
     def film(self, film_id: str) -> Iterator[FilmFolder]:
-        """Yield a film's folder, fetched before the block and sent after it, even if the block fails.
-
-        Raises:
-            RemoteError: the store cannot be reached.
-        """
+        """Yield a film's folder, fetched before the block and sent after it, even if the block fails."""
         self.fetch(film_part(film_id))
         try:
             yield self.dataset.folder(film_id)
@@ -128,12 +96,10 @@ class Workspace:
 
 
 def open_tables(place: str) -> Workspace:
-    """Open a dataset to read its tables; at an address, only these are fetched.
+    """Open a dataset to read its tables; from an address, only the tables are fetched.
 
-    A local copy that a build is working on is the newest version, and is read as it is.
-
-    Raises:
-        UserError: there is no dataset, or the store cannot be reached.
+    A local copy that a build is working on is the newest version, so it is not fetched again. Raises a UserError if
+    there is no dataset, or the store cannot be reached.
     """
     workspace = Workspace(place)
     if workspace.is_copy:

@@ -45,17 +45,7 @@ Split = Literal["train", "val"]
 SPLITS: tuple[Split, ...] = ("train", "val")
 Level = Annotated[int, Field(ge=1, le=5)]
 _TAGS = {*TAGS, "characters"}
-_CLIP = {
-    "clip_id",
-    "film_id",
-    "scene",
-    "index",
-    "start_seconds",
-    "end_seconds",
-    "overlap_seconds",
-    "frames",
-    "sound",
-}
+_CLIP = {"clip_id", "film_id", "scene", "index", "start_seconds", "end_seconds", "overlap_seconds", "frames", "sound"}
 _MORE = {"actor", "others", "sentence"}
 
 

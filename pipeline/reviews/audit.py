@@ -174,11 +174,7 @@ def _figures(labels: Labels, groups: Groups) -> dict[str, Any]:
     """Return the fields of `Results` about the labels alone."""
     voices = [{field: standing.voices for field, standing in fields.items()} for fields in labels.values()]
     reviewers = Counter(name for fields in voices for name in {name for found in fields.values() for name in found})
-    return {
-        "clips": len(labels),
-        "reviewers": dict(sorted(reviewers.items())),
-        "agreement": agreements(voices, groups),
-    }
+    return {"clips": len(labels), "reviewers": dict(sorted(reviewers.items())), "agreement": agreements(voices, groups)}
 
 
 def _captioned(dataset: Dataset) -> list[ReviewableClip]:
@@ -196,10 +192,7 @@ def _span(clip: ReviewableClip, by: Strata | None) -> Span:
         actor = clip.published.actor if clip.published else None
         stratum = "unknown" if names is None else actor if actor in names else next(iter(names), "nobody")
     return Span(
-        film_sha256=clip.film_sha256,
-        start_seconds=clip.start_seconds,
-        end_seconds=clip.end_seconds,
-        stratum=stratum,
+        film_sha256=clip.film_sha256, start_seconds=clip.start_seconds, end_seconds=clip.end_seconds, stratum=stratum
     )
 
 

@@ -263,13 +263,7 @@ def _standing(lines: list[Decision]) -> Standing | None:
     settled = next((index for index, line in reversed(list(enumerate(lines))) if line.settles), None)
     if settled is not None:  # a voice since then differs from the settled value, or joins it
         differ = any(comparable(line.value) != comparable(lines[settled].value) for line in lines[settled:])
-    return Standing(
-        value=last.value,
-        reviewer=last.reviewer,
-        time=last.time,
-        conflict=differ,
-        voices=voices,
-    )
+    return Standing(value=last.value, reviewer=last.reviewer, time=last.time, conflict=differ, voices=voices)
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:

@@ -56,10 +56,7 @@ class Calibration:
     def stored_in(self, record: DatasetRecord) -> DatasetRecord:
         """Return the record of the dataset with these edges in use."""
         kept = LevelCalibration(
-            method=self.method,
-            flow_model=self.flow_model,
-            background_px=self.background_px,
-            edges=self.edges,
+            method=self.method, flow_model=self.flow_model, background_px=self.background_px, edges=self.edges
         )
         changes = {"calibration": kept, "edges": self.edges, "edges_from": kept.source, "level_values": self.values}
         return record.model_copy(update=changes)

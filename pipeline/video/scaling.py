@@ -108,10 +108,7 @@ class Geometry:
     def _inner(self, width: int, height: int) -> tuple[int, int]:
         """Even size of the picture inside a padded one."""
         aspect = float(self.width * self.pixel_aspect / self.height)
-        return (
-            min(width, max(2, 2 * round(height * aspect / 2))),
-            min(height, max(2, 2 * round(width / aspect / 2))),
-        )
+        return (min(width, max(2, 2 * round(height * aspect / 2))), min(height, max(2, 2 * round(width / aspect / 2))))
 
     def _as_stored(
         self, left: float, top: float, width: float, height: float, stored: tuple[int, int]

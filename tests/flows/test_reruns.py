@@ -61,7 +61,7 @@ def test_new_content_replaces_the_old_until_the_old_is_restored(tmp_path: Path, 
     make_film(film, frames=150, scenes=[0, 60])
     request = request_for(film, out=out)
     plan = make_plan(request, Workspace(request.out))
-    assert "takes the place of " + before[0] in " ".join(plan.notices)
+    assert "which replaces " + before[0] in " ".join(plan.notices)
     assert only(redone(request_for(film, out=out))) == list(STAGE_NAMES)
     assert [entry.film_id for entry in Dataset(out).record.films] == list(plan.films) != before
     (tmp_path / "restored.mp4").write_bytes(old)

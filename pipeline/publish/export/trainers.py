@@ -218,22 +218,11 @@ _VIDEOX_FUN = Trainer(
     templates={"start.sh.j2": "start.sh"},
 )
 
-_FOLDER = Trainer(
-    name="folder",
-    title="a folder",
-    presets=(),
-    folder="",
-    form=CaptionForm.instruction,
-    beside=True,
-)
+_FOLDER = Trainer(name="folder", title="a folder", presets=(), folder="", form=CaptionForm.instruction, beside=True)
 
 # Hugging Face: `datasets` reads a folder of videos with `metadata.jsonl` and a column `file_name` as `videofolder`.
 _HUGGINGFACE = Trainer(
-    name="huggingface",
-    title="the Hugging Face hub",
-    presets=(),
-    form=CaptionForm.instruction,
-    is_hub=True,
+    name="huggingface", title="the Hugging Face hub", presets=(), form=CaptionForm.instruction, is_hub=True
 )
 
 TRAINERS: Final = {

@@ -127,10 +127,10 @@ def test_a_plan_writes_nothing_into_a_dataset(tmp_path: Path, settings: Path) ->
     dataset = Dataset(data)
     dataset.save(dataset.record.model_copy(update={"edges": (0.5, 1, 2, 3), "edges_from": "calibrated: quantiles"}))
     before = {path: path.lstat().st_mtime_ns for path in data.rglob("*")}
-    make_film(film, frames=24)  # it would take the place of the film that was there
+    make_film(film, frames=24)  # it would replace the film that was there
     settings.write_text(f"{SMALL}frames = 8\nseconds = 1.0\n[motion]\nedges = [1, 2, 3, 4]\n")
     said = invoked("build", film, "--out", data, "--config", settings, "--plan")
-    assert "takes the place of" in said
+    assert "which replaces" in said
     assert "1 with work left" in said
     assert {path: path.lstat().st_mtime_ns for path in data.rglob("*")} == before
 

@@ -132,7 +132,7 @@ def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytes
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    named = rf"{tmp_path}: this file system has no file locks .*name another place"
+    named = rf"{tmp_path}: the file system has no file locks .*name another folder"
     for lock in (held, read_locked):
         with pytest.raises(DiskError, match=named), lock(tmp_path, "building"):
             pass

@@ -50,7 +50,7 @@ def test_settings_that_a_build_forgets_are_named(tmp_path: Path) -> None:
     assert notices(licensed) == notices(licensed) == ()
     [notice] = notices(Config())
     assert notice.startswith(
-        "settings unlike those of the build before: card.licence; give its options and --config again"
+        "settings differ from the previous build: card.licence; to keep them, pass its options and --config again"
     )
 
 
@@ -63,8 +63,8 @@ def test_a_cast_that_captions_by_rules_do_not_use_is_named(tmp_path: Path) -> No
         return make_plan(request.model_copy(update=changes), Workspace(out)).notices
 
     [notice] = notices("rules")
-    assert notice.startswith("the cast is listed for reviews only: captions by rules name no characters")
-    assert "`--captioner server`" in notice
+    assert notice.startswith("the cast serves only reviews: captions by rules name no characters")
+    assert "--captioner server" in notice
     assert notices("server", config=Config(captions=CaptionSettings(captioner="server"))) == ()
     assert notices("measured", until=Until.motion) == (), "the captions of a later build may be others"
 
@@ -132,6 +132,6 @@ def test_a_calibration_serves_the_measurement_that_it_was_made_for(
     )
     plan = make_plan(request, Workspace(request.out))
     assert dataset.record.edges == (edges if used else PUBLISHED_EDGES)
-    assert any("run `animegamer calibrate` again" in notice for notice in plan.notices) is not used
+    assert any("run `animegamer calibrate` after the build" in notice for notice in plan.notices) is not used
     make_plan(request.model_copy(update={"config": Config()}), Workspace(request.out))
     assert dataset.record.edges == edges, "a build with other settings leaves the calibration for those it is for"

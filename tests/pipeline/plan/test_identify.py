@@ -1,4 +1,4 @@
-"""Identification of films: a bad file costs itself alone, and new content takes the place of the old."""
+"""Identification of films: a bad file costs itself alone, and new content replaces the old."""
 
 from __future__ import annotations
 

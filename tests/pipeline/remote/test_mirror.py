@@ -254,7 +254,7 @@ def test_a_copy_on_a_file_system_without_locks_is_named(
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    with pytest.raises(DiskError, match=rf"{tmp_path}: this file system has no file locks"):
+    with pytest.raises(DiskError, match=rf"{tmp_path}: the file system has no file locks"):
         pushed(store, tmp_path)
 
 
