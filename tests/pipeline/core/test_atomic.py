@@ -109,10 +109,10 @@ def test_the_error_names_the_holder_and_a_kill_releases_the_folder(tmp_path: Pat
 
 def test_a_lock_that_is_a_pipe_or_a_folder_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / ".lock")
-    with pytest.raises(DiskError, match="is no file"), held(tmp_path, "one"):
+    with pytest.raises(DiskError, match="is not a file"), held(tmp_path, "one"):
         pass
     (tmp_path / "other" / ".lock").mkdir(parents=True)
-    with pytest.raises(DiskError, match="is no file"), held(tmp_path / "other", "one"):
+    with pytest.raises(DiskError, match="is not a file"), held(tmp_path / "other", "one"):
         pass
 
 
