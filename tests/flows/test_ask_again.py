@@ -29,14 +29,8 @@ def test_a_build_that_would_pay_twice_stops_before_any_work(tmp_path: Path) -> N
 
         def build(*arguments: object, **changes: Any) -> tuple[int, str, int]:
             """Build; return the exit code, the messages and the number of questions."""
-            captions = {
-                "captioner": "server",
-                "endpoint": server.address,
-                "model": "test-model",
-                "revision": "0123abcd",
-            }
-            captions |= changes
-            config = write_config(tmp_path / "config.toml", captions=captions)
+            captions = {"captioner": "server", "endpoint": server.address, "model": "test-model", **changes}
+            config = write_config(tmp_path / "config.toml", captions={"revision": "0123abcd", **captions})
             server.requests.clear()
             done = animegamer("build", *arguments, "--out", out, "--config", config)
             return done.returncode, done.stderr, len(server.requests)
@@ -98,19 +92,17 @@ def test_new_level_edges_stop_the_build_before_anything_is_saved(tmp_path: Path,
     assert len(server.requests) == asked
 
 
-@pytest.mark.parametrize("damaged", ["screened.parquet", "clips.parquet", "captions.parquet", "replies"])
-def test_a_damaged_file_is_left_to_the_run_of_its_film(tmp_path: Path, server: CaptionServer, damaged: str) -> None:
+def test_a_damaged_file_is_left_to_the_run_of_its_film_and_no_table_costs_a_question(
+    tmp_path: Path, server: CaptionServer
+) -> None:
     request = request_of(tmp_path, server)
     (film_id,) = redone(request)
-    path = tmp_path / "data" / "films" / film_id / damaged
-    corrupt(next(path.iterdir()) if path.is_dir() else path, 0, 1)
-    assert "captions" in left_in(request)
-
-
-def test_a_damaged_table_of_captions_is_made_again_from_the_replies(tmp_path: Path, server: CaptionServer) -> None:
-    request = request_of(tmp_path, server)
-    (film_id,) = redone(request)
-    asked = len(server.requests)
-    corrupt(tmp_path / "data" / "films" / film_id / "captions.parquet", 0, 1)
-    assert redone(request) == {film_id: ["captions"]}
+    asked, film = len(server.requests), tmp_path / "data" / "films" / film_id
+    for table in ("screened.parquet", "clips.parquet", "captions.parquet"):
+        corrupt(film / table, 0, 1)
+        assert "captions" in left_in(request)
+        redone(request)
+        assert left_in(request) == []
     assert len(server.requests) == asked
+    corrupt(next((film / "replies").iterdir()), 0, 1)
+    assert "captions" in left_in(request), "its own run raises the error"

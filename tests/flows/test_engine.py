@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from prefect import State, flow, task
@@ -77,51 +78,36 @@ def test_a_flow_may_return_its_own_state() -> None:
     assert (state.is_failed(), state.message) == (True, "2 films failed")
 
 
-class Stopped:
-    """Watcher of a build after Ctrl-C."""
-
-    def begin(self, subject: str, name: str) -> Progress:  # noqa: ARG002
-        def stop(done: float, total: float) -> None:
-            raise KeyboardInterrupt
-
-        return stop
-
-    def end(self, subject: str, name: str, outcome: str) -> None:
-        pass
-
-    def say(self, line: str) -> None:
-        pass
-
-
-def test_a_stopped_build_ends_in_the_pause_before_a_retry() -> None:
-    @task(retries=1, retry_delay_seconds=600)
-    def work() -> None:
-        raise BusyError
-
-    token = watcher.set(Stopped())
-    try:
-        with temporary_settings(restore_defaults={PREFECT_API_URL}), pytest.raises(KeyboardInterrupt):
-            run(work)
-    finally:
-        watcher.reset(token)
-
-
 class Listed:
-    """Watcher that lists the subjects of the work, and its lines."""
+    """Watcher that lists the subjects of the work, and its lines; stopped, it acts as Ctrl-C does."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, stopped: bool = False) -> None:
+        self.stopped = stopped
         self.subjects: list[str] = []
         self.lines: list[str] = []
 
     def begin(self, subject: str, name: str) -> Progress:  # noqa: ARG002
         self.subjects.append(subject)
-        return silent
+        return self._stop if self.stopped else silent
+
+    def _stop(self, *_: float) -> None:
+        raise KeyboardInterrupt
 
     def end(self, subject: str, name: str, outcome: str) -> None:
         pass
 
     def say(self, line: str) -> None:
         self.lines.append(line)
+
+
+@contextmanager
+def watched_by(listed: Listed) -> Iterator[None]:
+    token = watcher.set(listed)
+    try:
+        with temporary_settings(restore_defaults={PREFECT_API_URL}):
+            yield
+    finally:
+        watcher.reset(token)
 
 
 def test_the_pause_before_a_retry_names_the_run_that_waits_and_why() -> None:
@@ -133,13 +119,9 @@ def test_the_pause_before_a_retry_names_the_run_that_waits_and_why() -> None:
     def plain() -> None:
         raise BusyError
 
-    token = watcher.set(listed := Listed())
-    try:
-        with temporary_settings(restore_defaults={PREFECT_API_URL}):
-            run(named, records.clip("ponyo-01234567"), "captions, batch 1")
-            run(plain)
-    finally:
-        watcher.reset(token)
+    with watched_by(listed := Listed()):
+        run(named, records.clip("ponyo-01234567"), "captions, batch 1")
+        run(plain)
     assert listed.subjects == ["ponyo-01234567-000000000-captions, batch 1", "plain"]
     assert listed.lines[0] == f"{listed.subjects[0]}: it wants fewer requests; tried again in 0 s"
 
@@ -150,4 +132,13 @@ def test_an_interrupt_is_not_a_failure_of_the_work() -> None:
         raise KeyboardInterrupt
 
     with temporary_settings(restore_defaults={PREFECT_API_URL}), pytest.raises(KeyboardInterrupt):
+        run(work)
+
+
+def test_a_stopped_build_ends_in_the_pause_before_a_retry() -> None:
+    @task(retries=1, retry_delay_seconds=600)
+    def work() -> None:
+        raise BusyError
+
+    with watched_by(Listed(stopped=True)), pytest.raises(KeyboardInterrupt):
         run(work)

@@ -1,16 +1,13 @@
-"""Builds under faults, end to end: a full disk, a hostile caption server, a decoder that dies.
+"""Builds under faults, end to end: a full disk, a caption server that fails, a decoder that dies.
 
-Every fault has the same effect: the build names the file or film and the reason, ends with exit code 1 or 2 and leaves
-earlier results complete. Once the fault is gone, the same command ends with the bytes of an undisturbed build.
+Each names the file or film and the reason, ends with exit code 1 or 2 and leaves earlier results complete. Once the
+fault is gone, the same command ends with the bytes of an undisturbed build.
 """
 
 from __future__ import annotations
 
-import random
-import signal
 import subprocess
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +15,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from examples.world.textures import Picture
 from pipeline.core.records import Caption
 from pipeline.core.store import Dataset
 from pipeline.plan.film_stages import STAGE_NAMES
@@ -37,7 +33,7 @@ from tests.support.builds.real_builds import (
 )
 from tests.support.media.films import make_film
 from tests.support.media.painted_clips import make_cast
-from tests.support.servers.caption_server import Answer, CaptionServer, Request, expect_good, good_answer
+from tests.support.servers.caption_server import Answer, CaptionServer, Request, good_answer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -69,12 +65,9 @@ def reference(
     return contents(root)
 
 
-# --- a full disk
-
-
 @contextmanager
 def small_disk(folder: Path, kibibytes: int) -> Iterator[None]:
-    """Mount a disk of this size over the folder, in memory; skip the test where mounting is not allowed."""
+    """Disk of this size over the folder, in memory; where mounting is not allowed, the test is skipped."""
     folder.mkdir(parents=True, exist_ok=True)
     mounting = ["mount", "-t", "tmpfs", "-o", f"size={kibibytes}k", "tmpfs", str(folder)]
     done = subprocess.run(mounting, capture_output=True, text=True, check=False)
@@ -97,26 +90,18 @@ def expect_clear(said: str, root: Path, reason: str) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("kibibytes", "where"),
-    [
-        (8, "the plan"),
-        (100, "the clips of the first film"),
-        (450, "the shards"),
-    ],
-)
+@pytest.mark.parametrize("kibibytes", [8, 100])  # full at the plan, and at the clips of the first film
 def test_a_build_on_a_full_disk_succeeds_after_it_is_enlarged(
-    builds: ForkedBuilds, films: list[Path], config: Path, reference: dict[str, bytes], tmp_path: Path,
-    kibibytes: int, where: str,
-) -> None:  # fmt: skip
+    builds: ForkedBuilds, films: list[Path], config: Path, reference: dict[str, bytes], tmp_path: Path, kibibytes: int
+) -> None:
     with small_disk(tmp_path / "disk", kibibytes):
         root = tmp_path / "disk" / "data"
         code, said = builds.run(*films, "--out", root, "--config", config)
-        assert code in (1, 2), f"{where}: {said}"
+        assert code in (1, 2), said
         expect_clear(said, root, "No space left on device")
         enlarge(tmp_path / "disk")
         code, said = builds.run(*films, "--out", root, "--config", config)
-        assert code == 0, f"{where}: {said}"
+        assert code == 0, said
         assert differences(contents(root), reference) == []
         assert leftovers(root) == []
 
@@ -141,84 +126,24 @@ def test_a_disk_that_fills_up_leaves_published_files_intact(
         assert differences(contents(root), reference) == []
 
 
-@pytest.mark.parametrize(
-    ("largest_file", "where"),
-    [pytest.param(12_000, "a clip, in the decoding child", marks=pytest.mark.nightly), (50_000, "a shard")],
-)
+@pytest.mark.parametrize("largest_file", [pytest.param(12_000, marks=pytest.mark.nightly), 50_000])  # clip, shard
 def test_a_file_over_the_size_limit_is_named(
     builds: ForkedBuilds, films: list[Path], config: Path, reference: dict[str, bytes], tmp_path: Path,
-    largest_file: int, where: str,
+    largest_file: int,
 ) -> None:  # fmt: skip
-    """File size limit, as of a quota or an old file system; it works where no disk can be mounted."""
+    """A limit as of a quota: it works where no disk can be mounted."""
     command = (*films, "--out", tmp_path / "data", "--config", config)
     code, said = builds.run(*command, largest_file=largest_file)
-    assert code in (1, 2), f"{where}: {said}"
+    assert code in (1, 2), said
     expect_clear(said, tmp_path / "data", "File too large")
     code, said = builds.run(*command)
-    assert code == 0, f"{where}: {said}"
+    assert code == 0, said
     assert differences(contents(tmp_path / "data"), reference) == []
     assert leftovers(tmp_path / "data") == []
 
 
-# --- a hostile caption server
-
-TROUBLES = (
-    Answer("too late", delay_seconds=6),
-    Answer(status=429, headers={"Retry-After": "1"}),
-    Answer(status=500, raw=b"CUDA out of memory"),
-    Answer("half an answer", cut_off=True),
-    Answer(raw=b"<html>Bad Gateway</html>"),
-    Answer(raw=b'{"choices": []}'),
-    Answer("a nice picture"),
-    Answer(""),
-)
-
-
-class Hostile:
-    """Server whose first two answers to every question are faulty and the next is correct, after a random delay."""
-
-    def __init__(self) -> None:
-        self.dice = random.Random(5)
-        self.asked: Counter[tuple[str, int]] = Counter()
-        self.made = Counter[int]()
-
-    def __call__(self, request: Request) -> Answer:
-        question = request.kind, request.number
-        self.asked[question] += 1
-        if self.asked[question] > 2:
-            return Answer(good_answer(request).text, delay_seconds=self.dice.random() / 5)
-        trouble = (5 * request.number + 3 * (request.kind == "who") + self.asked[question]) % len(TROUBLES)
-        self.made[trouble] += 1
-        return TROUBLES[trouble]
-
-
-def server_settings(server: CaptionServer, **changes: object) -> dict[str, object]:
-    settings = {"captioner": "server", "endpoint": server.address, "model": "test-model", "concurrency": 8}
-    return {**settings, "timeout_seconds": 3, "attempts": 6, **changes}
-
-
 def captions_in_order(root: Path) -> list[Caption]:
     return [row for folder in Dataset(root).folders() for row in folder.read("captions", Caption)]
-
-
-@pytest.mark.nightly
-def test_a_hostile_caption_server_loses_no_caption(builds: ForkedBuilds, films: list[Path], tmp_path: Path) -> None:
-    """Slow, busy, broken, cut off, garbage, malformed, in any order: finally every clip has its own caption."""
-    make_cast(tmp_path / "cast", "Ponyo", "Sosuke")
-    hostile = Hostile()
-    with CaptionServer(hostile) as server:
-        config = write_config(tmp_path / "config.toml", captions=server_settings(server))
-        command = (*films, "--out", tmp_path / "data", "--config", config, "--cast", tmp_path / "cast")
-        code, said = builds.run(*command)
-        assert code == 0, said
-        assert set(hostile.made) == set(range(len(TROUBLES))), "otherwise the test would prove less"
-        for number, caption in enumerate(captions_in_order(tmp_path / "data")):
-            expect_good(caption, number)
-        assert number == 11
-        server.requests.clear()
-        code, said = builds.run(*command)
-        assert (code, server.requests) == (0, []), said
-    assert verify(Dataset(tmp_path / "data")) == []
 
 
 def test_a_recovered_server_is_asked_only_the_open_questions(
@@ -233,7 +158,8 @@ def test_a_recovered_server_is_asked_only_the_open_questions(
         return good_answer(request)
 
     with CaptionServer(good_answer) as server:
-        settings = server_settings(server, attempts=2, failed_limit=0.5)
+        settings = {"captioner": "server", "endpoint": server.address, "model": "test-model", "concurrency": 8}
+        settings |= {"timeout_seconds": 3, "attempts": 2, "failed_limit": 0.5}
         config = write_config(tmp_path / "config.toml", captions=settings)
 
         def build(root: Path) -> tuple[int, str]:
@@ -264,51 +190,35 @@ def test_a_recovered_server_is_asked_only_the_open_questions(
     assert differences(contents(root), contents(tmp_path / "reference" / "data")) == []
 
 
-# --- a decoder that dies
-
-
 @pytest.mark.nightly
 def test_a_decoder_that_dies_fails_only_its_film(
     builds: ForkedBuilds, films: list[Path], config: Path, tmp_path: Path
 ) -> None:
-    """The test sends the signals while clips of that film appear: a crash of FFmpeg, and the kernel's reaction
-    to memory running out."""
-    crashes, eats = (
-        make_film(tmp_path / name, frames=1200, size=(360, 240), scenes=range(0, 1200, 100), paint=paint)
-        for name, paint in (("crashes.mp4", None), ("eats.mp4", invert))
-    )
-    victims = {signal.SIGSEGV: crashes, signal.SIGKILL: eats}
+    """The signal of the kernel, once memory runs out, comes while clips of that film appear."""
+    eats = make_film(tmp_path / "eats.mp4", frames=1200, size=(360, 240), scenes=range(0, 1200, 100))
     root = tmp_path / "data"
-    command = (*victims.values(), films[0], "--out", root, "--config", config)
+    command = (eats, films[0], "--out", root, "--config", config)
     build = builds.start(*command)
-    for sent, victim in victims.items():
-        decoder_of(build, root, victim).send_signal(sent)
+    decoder_of(build, root, eats).kill()
     code = build.wait()
     said = build.log.read_text()
     assert code == 2, said
     assert "Traceback" not in said
-    *failed, whole = Dataset(root).folders()
-    for folder, (sent, victim) in zip(failed, victims.items(), strict=True):
-        assert folder.failure is not None
-        assert f"the decoder died by signal {sent.name}" in folder.failure.reason
-        assert any(victim.name in line and sent.name in line for line in said.splitlines()), said
+    failed, whole = Dataset(root).folders()
+    assert failed.failure is not None
+    assert "the decoder died by signal SIGKILL" in failed.failure.reason
+    assert any(eats.name in line and "SIGKILL" in line for line in said.splitlines()), said
     assert "out of memory" in said
     assert {shard.film_id for shard in read_index(root).shards} == {whole.film_id}
-    assert verify(Dataset(root)) == []
     untouched = {name: (whole.path / f"{name}.json").stat().st_mtime_ns for name in STAGE_NAMES}
 
     code, said = builds.run(*command)
     assert code == 0, said
-    assert [folder.failure for folder in Dataset(root).folders()] == [None] * 3
+    assert [folder.failure for folder in Dataset(root).folders()] == [None] * 2
     assert {name: (whole.path / f"{name}.json").stat().st_mtime_ns for name in STAGE_NAMES} == untouched
-    assert {shard.film_id for shard in read_index(root).shards} == {folder.film_id for folder in (*failed, whole)}
+    assert {shard.film_id for shard in read_index(root).shards} == {failed.film_id, whole.film_id}
     assert leftovers(root) == []
     assert verify(Dataset(root)) == []
-
-
-def invert(number: int, picture: Picture) -> None:
-    """Invert a picture, so that the clips of one film are not near-duplicates of the other's."""
-    picture[:] = 255 - picture
 
 
 def decoder_of(build: ForkedBuild, root: Path, film: Path) -> psutil.Process:

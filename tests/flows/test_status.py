@@ -89,10 +89,3 @@ def test_an_unknown_status_does_not_hide_known_faults(tmp_path: Path, built: tup
     folder.clear_failure()
     folder.table_path("motion").unlink()
     assert cells()["motion"] == Cell(StageState.stale, "missing or damaged: motion.parquet (1 of 1 files)")
-
-
-def test_a_film_that_failed_after_its_last_stage_is_shown_as_failed(built: tuple[Path, Path]) -> None:
-    _, out = built
-    Dataset(out).folders()[0].save_failure(RecordError("film", "its process gives no sign of life"))
-    (row,) = film_rows(Dataset(out), request_for(out=out))
-    assert row.cells["captions"] == Cell(StageState.failed, "its process gives no sign of life")

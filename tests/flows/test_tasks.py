@@ -7,11 +7,9 @@ from typing import ClassVar
 
 import pytest
 
-from pipeline.core.config import RunSettings
 from pipeline.core.progress import Progress
 from pipeline.core.records import RecordError
 from pipeline.core.store import Dataset
-from pipeline.plan.workspace import Workspace
 from tests.support.media.painted_clips import make_cast, make_screened_film, stage_for
 from tests.support.servers.caption_server import Answer, CaptionServer, Request, good_answer
 
@@ -73,29 +71,3 @@ def test_any_other_failure_is_tried_once(tmp_path: Path) -> None:
     state = failing(return_state=True)
     assert state.is_failed()
     assert len(tries) == 1
-
-
-def test_new_replies_are_collected_although_the_table_exists(tmp_path: Path) -> None:
-    """A failed request leaves its clip without a caption; a later reply is added to the table."""
-    from prefect import flow
-
-    from flows.dataset import run_stages
-    from pipeline.core.records import Caption
-
-    folder = make_screened_film(tmp_path, 8)
-
-    def refuse_one(request: Request) -> Answer:
-        return Answer(status=400) if request.number == 3 else good_answer(request)
-
-    @flow(persist_result=False)
-    def captioning() -> None:
-        run_stages(Workspace(str(tmp_path)), folder.film_id, lambda: [stage], RunSettings())
-
-    with CaptionServer(refuse_one) as server:
-        stage = stage_for(server.address, make_cast(tmp_path / "cast", "Ponyo", "Sosuke", "Lisa"), batch=3)
-        captioning()
-        assert [row.fault is not None for row in folder.read("captions", Caption)].count(True) == 1
-        server.answer = good_answer
-        stage.run_batch(folder, stage.pending(folder, current=True).ids)  # and a kill before the reply is collected
-        captioning()
-        assert all(row.fault is None for row in folder.read("captions", Caption))

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser
+from typer.testing import CliRunner
 
+from flows.cli import app
 from pipeline.core.atomic import held
 from pipeline.core.config import checked
 from pipeline.core.records import Looks, Verdict
@@ -27,6 +29,13 @@ def answer(request: Request) -> Answer:
     if request.kind == "what" and request.number == 5:
         return Answer(good_what(5).replace("</S>", HOSTILE + "</S>"))
     return good_answer(request)
+
+
+def invoked(*arguments: object, code: int = 0) -> str:
+    """Run a command in this process and return what it said."""
+    done = CliRunner().invoke(app, [*map(str, arguments)])
+    assert done.exit_code == code, done.output
+    return done.output
 
 
 @pytest.mark.nightly
@@ -83,28 +92,19 @@ def test_a_trial_keeps_the_settings_of_the_last_build_and_all_that_is_published(
     before = contents(data)
     (folder.path / "replies").mkdir(exist_ok=True)
     killed = [path / ".a.json.animegamer-tmp-ab12_xyz.json" for path in (data, folder.path / "replies")]
-    for path in killed:
+    for path in (*killed, live := folder.path / ".a.json.animegamer-tmp-ab12_xyz.json"):
         path.touch()
     with CaptionServer(good_answer, read=lambda _: 0) as server:
         settings = write_config(tmp_path / "captions.toml", captions={"endpoint": server.address, "model": "m"})
-        tried = animegamer("captions", data, "--try", 2, "--config", settings)
-    assert tried.returncode == 0, tried.stderr
-    assert "tried        1 of 1 clips, 1 of them asked about now" in tried.stdout
+        trial = ("captions", data, "--try", 2, "--config", settings)
+        with held(folder.path, "a worker"):
+            assert "tried        1 of 1 clips, 1 of them asked about now" in invoked(*trial)
+        assert live.exists(), "a worker writes it"
+        invoked(*trial)
+    assert not any(path.exists() for path in (*killed, live))
     for name in (added := differences(before, contents(data))):
         assert name == "captions-try.html" or "/replies/" in name
     assert len(added) == 2
-
-
-def test_a_trial_leaves_the_temporary_files_of_a_film_that_a_worker_writes(tmp_path: Path) -> None:
-    _, data = copy_of_built(tmp_path)
-    (folder,) = Dataset(data).folders()
-    live = folder.path / ".a.json.animegamer-tmp-ab12_xyz.json"
-    live.touch()
-    with CaptionServer(good_answer, read=lambda _: 0) as server:
-        settings = write_config(tmp_path / "captions.toml", captions={"endpoint": server.address, "model": "m"})
-        with held(folder.path, "a worker"):
-            assert animegamer("captions", data, "--try", 1, "--config", settings).returncode == 0
-    assert live.exists()
 
 
 def test_a_trial_under_other_settings_screens_in_memory(tmp_path: Path) -> None:
@@ -118,6 +118,4 @@ def test_a_trial_under_other_settings_screens_in_memory(tmp_path: Path) -> None:
 
 def test_a_dataset_without_clips_names_the_remedy(tmp_path: Path) -> None:
     (tmp_path / "dataset.json").write_text("{}")
-    tried = animegamer("captions", tmp_path)
-    assert tried.returncode == 1
-    assert "no clips to ask about: first build the dataset" in tried.stderr
+    assert "no clips to ask about: first build the dataset" in invoked("captions", tmp_path, code=1)

@@ -53,36 +53,6 @@ def called(*words: str | Path) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def test_a_recipe_is_printed_with_the_meaning_of_every_key() -> None:
-    code, text = called("recipe", "full", "--ablation", "cosine-loss")
-    assert code == 0
-    assert "# weight of the squared error of the shot tokens\nalpha = 0.5" in text
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--data", "nowhere"), "nowhere/shards/index.json: no such file; name a dataset folder"),
-        (("--from", "nothing"), "nothing is not a checkpoint: config.json cannot be read"),
-        (("--data", "nowhere", "--config", "no.toml"), "no.toml cannot be read"),
-        (("--tracker", "paper"), "shot: "),
-    ],
-)
-def test_what_is_wrong_is_told_in_a_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], said: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    if "--data" not in words:
-        (tmp_path / "small.toml").write_text(SMALL)
-        words = (*words, "--data", str(small_dataset()), "--config", "small.toml")
-    if "--from" not in words:
-        words = (*words, "--from", str(copy_of_tiny(tmp_path / "start")))
-    code, text = called("train", "shot", "--out", "run", *words)
-    assert code == 1
-    assert f"animegamer: {said}" in text
-    assert "Traceback" not in text
-
-
 def test_a_later_phase_of_a_run_does_without_its_start(tmp_path: Path) -> None:
     (tmp_path / "small.toml").write_text(SMALL)
     (tmp_path / "run" / "joint" / "states").mkdir(parents=True)
@@ -141,18 +111,13 @@ def test_a_launch_that_cannot_be_is_refused(tmp_path: Path, words: tuple[str, ..
     assert said in " ".join(text.split())
 
 
-@pytest.mark.parametrize(
-    ("given", "seconds"),
-    [({}, "540"), pytest.param({"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "900"}, "900", marks=pytest.mark.slow)],
-)
-def test_a_launcher_leaves_its_processes_the_time_for_a_state(
-    monkeypatch: pytest.MonkeyPatch, given: dict[str, str], seconds: str
-) -> None:
-    monkeypatch.delenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", raising=False)
-    for name, value in given.items():
-        monkeypatch.setenv(name, value)
+@pytest.mark.slow
+def test_a_launcher_leaves_its_processes_the_time_for_a_state(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = "from torch.distributed.launcher.api import LaunchConfig as C; print(C(1, 1, 1).shutdown_timeout)"
-    assert Processes().run([sys.executable, "-c", shown]) == (0, f"{seconds}\n")
+    monkeypatch.delenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", raising=False)
+    assert Processes().run([sys.executable, "-c", shown]) == (0, "540\n")
+    monkeypatch.setenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "900")
+    assert Processes().run([sys.executable, "-c", shown]) == (0, "900\n")
 
 
 def train(part: str, folder: Path, recipe: str, *words: str) -> subprocess.Popen[str]:
@@ -195,6 +160,7 @@ def stopped_by(sent: signal.Signals, process: subprocess.Popen[str], folder: Pat
     return int(state.name.removeprefix("step-")), errors
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_saves_the_step_in_progress(tmp_path: Path) -> None:
     step, errors = stopped_by(signal.SIGINT, train("shot", tmp_path, SAVED_BY_SIGNALS), tmp_path)
@@ -204,14 +170,10 @@ def test_ctrl_c_saves_the_step_in_progress(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.usefixtures("interruptible")
-@pytest.mark.parametrize(("sent", "name"), [(signal.SIGTERM, "SIGTERM"), (signal.SIGINT, "Ctrl-C")])
-def test_a_signal_to_all_phases_saves_the_phase_in_progress_and_the_same_command_goes_on(
-    tmp_path: Path, sent: signal.Signals, name: str
-) -> None:
-    step, errors = stopped_by(sent, train("all", tmp_path, SAVED_BY_SIGNALS), tmp_path)
-    assert f"joint: stopped by {name}; the state of step {step} is saved" in errors
-    assert f"stopped by {name}; the same command goes on\n" in errors
+def test_a_signal_to_all_phases_saves_the_phase_in_progress_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    step, errors = stopped_by(signal.SIGTERM, train("all", tmp_path, SAVED_BY_SIGNALS), tmp_path)
+    assert f"joint: stopped by SIGTERM; the state of step {step} is saved" in errors
+    assert "stopped by SIGTERM; the same command goes on\n" in errors
     assert not (tmp_path / "run" / "game").exists()
     # fewer steps: those of a phase under way may change
     process = train("all", tmp_path, SAVED_BY_SIGNALS.replace("steps = 200", f"steps = {step + 1}"))

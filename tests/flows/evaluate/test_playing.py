@@ -17,8 +17,8 @@ from flows.evaluate.inputs import Yardsticks
 from flows.evaluate.playing import play_all
 from flows.evaluate.run import read_agents, run_evaluation
 from models.checkpoint import Checkpoint
+from models.checkpoint_writer import save_config
 from models.engine_options import EngineOptions
-from models.untrained import new_checkpoint
 from pipeline.captions.endpoint import Endpoint
 from pipeline.core.errors import UserError
 from pipeline.core.progress import Progress, watcher
@@ -271,15 +271,15 @@ def test_agents_that_cannot_play_are_named(tmp_path: Path, benchmark: Path, type
         run_evaluation(tmp_path / "out", benchmark, [text.format(folder=brief_baseline("gc")) for text in typed])
 
 
-@pytest.fixture(scope="module")
-def ablations(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+@pytest.fixture
+def ablations(tmp_path: Path) -> list[str]:
     """Checkpoints `ours`, and `linear` and `released`, which differ from it in one setting each; as typed."""
-    config, root = Checkpoint.open(brief_checkpoint()).config, tmp_path_factory.mktemp("ablations")
-    linear = config.shot_encoder.model_copy(update={"variant": "linear"})
-    new_checkpoint(root / "linear", config.replaced(shot_encoder=linear))
-    doubled = config.conventions.model_copy(update={"doubled_end_tag": True})
-    new_checkpoint(root / "released", config.replaced(conventions=doubled))
-    return [f"ours={brief_checkpoint()}", f"linear={root / 'linear'}", f"released={root / 'released'}"]
+    config = Checkpoint.open(brief_checkpoint()).config
+    linear = config.replaced(shot_encoder=config.shot_encoder.model_copy(update={"variant": "linear"}))
+    doubled = config.replaced(conventions=config.conventions.model_copy(update={"doubled_end_tag": True}))
+    for name, other in (("linear", linear), ("released", doubled)):
+        save_config(Path(shutil.copytree(brief_checkpoint(), tmp_path / name)), other)
+    return [f"ours={brief_checkpoint()}", *(f"{name}={tmp_path / name}" for name in ("linear", "released"))]
 
 
 TINY = "Size tiny: its bases are small, with random weights."

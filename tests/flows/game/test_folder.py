@@ -55,27 +55,19 @@ def test_a_turn_is_kept_with_its_shot_and_its_tokens(tmp_path: Path) -> None:
     tokens_LD = load_file(folder.path / "0001.safetensors")["shot_tokens_LD"]
     assert torch.equal(tokens_LD, turn.shot_tokens_LD)
     assert set(contents(folder)) == {"game.json", "turns.jsonl", "0001.mp4", "0001.safetensors"}
+    for turn_id in ("0009", "../game/0001", ""):
+        for read in (folder.turn, folder.path_to, folder.state_at, folder.clip_path, folder.film):
+            with pytest.raises(GameError, match="has no turn"):
+                read(turn_id)
+    assert len(contents(folder)) == 4
 
 
-def test_what_is_opened_is_what_was_played(tmp_path: Path) -> None:
-    folder = begun(tmp_path, turns=3)
-    opened = GameFolder.open(folder.path)
-    assert opened.turns == folder.turns
-    assert opened.settings == SETTINGS
-    assert [json.loads(line)["id"] for line in (folder.path / "turns.jsonl").read_text().splitlines()] == [
-        "0001",
-        "0002",
-        "0003",
-    ]
-
-
-@pytest.mark.parametrize("window_turns", [1, 2, 4])
-def test_the_state_on_disk_is_the_state_in_memory(tmp_path: Path, window_turns: int) -> None:
-    folder = GameFolder.create(tmp_path / "game", SETTINGS.model_copy(update={"window_turns": window_turns}))
-    game = Game(PaintedEngine(window_turns), seed=7)
+def test_the_state_on_disk_is_the_state_in_memory(tmp_path: Path) -> None:
+    folder = GameFolder.create(tmp_path / "game", SETTINGS.model_copy(update={"window_turns": 2}))
+    game = Game(PaintedEngine(2), seed=7)
     parent = None
-    for turn in game.play(STORY):
-        record = play_turn(folder, PaintedEngine(window_turns), turn.instruction, parent)
+    for turn in game.play(STORY[:4]):
+        record = play_turn(folder, PaintedEngine(2), turn.instruction, parent)
         kept, played = GameFolder.open(folder.path).state_at(record.id), game.state
         assert (kept.turns, kept.values, len(kept.window)) == (played.turns, played.values, len(played.window))
         for past, expected in zip(kept.window, played.window, strict=True):
@@ -108,58 +100,44 @@ def test_only_the_window_is_ever_read(tmp_path: Path) -> None:
         folder.state_at("0005")
 
 
-@pytest.mark.parametrize(
-    "instruction", ["../../evil", "/etc/passwd", "x" * 600, "\u3000風\xa0👩\u200d🚀", '"}, {"id": "0009"', "</TURN>"]
-)
-def test_nothing_a_player_types_leaves_the_log(tmp_path: Path, instruction: str) -> None:
-    folder = begun(tmp_path)
-    play_turn(folder, PaintedEngine(), instruction, None)
-    assert set(contents(folder)) == {"game.json", "turns.jsonl", "0001.mp4", "0001.safetensors"}
+def test_nothing_a_player_types_leaves_the_log(tmp_path: Path) -> None:
+    folder, engine, parent = begun(tmp_path), PaintedEngine(), None
+    for instruction in ("Qiqi \ud83d", "\x1b[31mQiqi", "Qiqi\0", "Qiqi\nruns", "Qiqi\u2028runs", "Qiqi\u202e"):
+        with pytest.raises(UserError, match="control characters or several lines"):
+            play_turn(folder, engine, instruction, None)
+    assert engine.seen == [], "refused before anything is drawn"
+    hostile = ["../../evil", "x" * 600, "\u3000風\xa0👩\u200d🚀", '"}, {"id": "0009"', "</TURN>"]
+    for instruction in hostile:
+        parent = play_turn(folder, engine, instruction, parent).id
+    assert len(contents(folder)) == 2 + 2 * len(hostile)
     assert [path.name for path in tmp_path.iterdir()] == ["game"]
-    (record,) = GameFolder.open(folder.path).turns
-    assert record.instruction == instruction
+    assert [record.instruction for record in GameFolder.open(folder.path).turns] == hostile
 
 
-@pytest.mark.parametrize(
-    "instruction", ["Qiqi \ud83d", "\x1b[31mQiqi", "Qiqi\0", "Qiqi\nruns", "Qiqi\u2028runs", "Qiqi\u202e"]
-)
-def test_what_is_no_line_of_text_is_refused_before_anything_is_drawn(tmp_path: Path, instruction: str) -> None:
-    engine = PaintedEngine()
-    with pytest.raises(UserError, match="control characters or several lines"):
-        play_turn(begun(tmp_path), engine, instruction, None)
-    assert engine.seen == []
-
-
-@pytest.mark.parametrize("turn_id", ["0009", "../game/0001", "", "0001/../0001"])
-def test_a_turn_that_is_none_is_refused(tmp_path: Path, turn_id: str) -> None:
-    folder = begun(tmp_path, turns=1)
-    for read in (folder.turn, folder.path_to, folder.state_at, folder.clip_path, folder.film):
-        with pytest.raises(GameError, match="has no turn"):
-            read(turn_id)
-    assert len(contents(folder)) == 4
-
-
-@pytest.mark.parametrize("torn", [b'{"id": "0003", "par', b"{", bytes(200)])
-def test_a_line_torn_by_a_kill_does_not_count(tmp_path: Path, torn: bytes) -> None:
+def test_a_line_torn_by_a_kill_does_not_count_and_a_damaged_one_is_named(tmp_path: Path) -> None:
     folder = begun(tmp_path, turns=3)
-    whole = contents(folder)
-    lines = whole["turns.jsonl"].splitlines(keepends=True)
-    (folder.path / "turns.jsonl").write_bytes(b"".join(lines[:2]) + torn)
-    (folder.path / ".0003.mp4.k1ll3d.mp4").write_bytes(b"half a shot")
-    opened = GameFolder.open(folder.path)
-    assert [record.id for record in opened.turns] == ["0001", "0002"]
-    play_turn(opened, PaintedEngine(), STORY[2], "0002")
-    assert contents(opened) == whole
-
-
-def test_a_damaged_log_is_told_with_its_line(tmp_path: Path) -> None:
-    folder = begun(tmp_path, turns=3)
-    lines = (folder.path / "turns.jsonl").read_text().splitlines(keepends=True)
+    whole, log = contents(folder), folder.path / "turns.jsonl"
+    lines = whole["turns.jsonl"].decode().splitlines(keepends=True)
+    log.write_text("\n".join(lines))
+    assert GameFolder.open(folder.path).turns == folder.turns, "blank lines do no harm"
     orphan = lines[2].replace('"parent":"0002"', '"parent":"0007"')
-    for number, damaged in ((2, [lines[0], "{}\n", lines[2]]), (2, [lines[0], lines[0]]), (3, [*lines[:2], orphan])):
-        (folder.path / "turns.jsonl").write_text("".join(damaged))
+    skipped = lines[1].replace('"number":2', '"number":9')
+    for number, damaged in (
+        (2, [lines[0], "{}\n", lines[2]]),
+        (2, [lines[0], lines[0]]),
+        (2, [lines[0], skipped]),
+        (3, [*lines[:2], orphan]),
+    ):
+        log.write_text("".join(damaged))
         with pytest.raises(GameError, match=rf"turns\.jsonl, line {number}: damaged"):
             GameFolder.open(folder.path)
+    for torn in (b'{"id": "0003", "par', bytes(200)):
+        log.write_bytes("".join(lines[:2]).encode() + torn)
+        (folder.path / ".0003.mp4.k1ll3d.mp4").write_bytes(b"half a shot")
+        opened = GameFolder.open(folder.path)
+        assert [record.id for record in opened.turns] == ["0001", "0002"]
+        play_turn(opened, PaintedEngine(), STORY[2], "0002")
+        assert contents(opened) == whole
 
 
 class StoppedError(Exception):
@@ -243,39 +221,12 @@ def test_a_turn_played_again_after_its_line_was_deleted_has_no_earlier_pictures(
     assert (read_clip(again.film("0002"))[17:] == read_clip(again.clip_path("0002"))).all()
 
 
-def test_a_folder_that_is_no_game_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "holiday.jpg").write_bytes(b"")
-    with pytest.raises(GameError, match=r"not empty.*another --out"):
-        GameFolder.create(tmp_path, SETTINGS)
-    with pytest.raises(GameError, match=r"not empty"):
-        GameFolder.create(tmp_path / "holiday.jpg", SETTINGS)
-    with pytest.raises(GameError, match="no game here"):
-        GameFolder.open(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["holiday.jpg"]
-
-
-@pytest.mark.parametrize("change", [{"speed": 2}, {"seed": -1}, {"schema_version": 2}, {"checkpoint": None}])
-def test_settings_of_another_version_are_refused(tmp_path: Path, change: dict[str, object]) -> None:
-    folder = begun(tmp_path)
-    path = folder.path / "game.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    with pytest.raises(GameError, match=rf"game\.json: damaged, or of another version.*{next(iter(change))}"):
-        GameFolder.open(folder.path)
-
-
-@pytest.mark.parametrize("log", [None, b"", b'{"id":"0001","par'])
-def test_a_start_that_came_to_nothing_does_not_hold_the_place(tmp_path: Path, log: bytes | None) -> None:
+def test_a_start_that_came_to_nothing_does_not_hold_the_place(tmp_path: Path) -> None:
     """However far the first turn was: its files are written before its line."""
-    whole = begun(tmp_path, turns=1)
-    expected = contents(whole)
-    other = SETTINGS.model_copy(update={"seed": 9})
-    for left in (
-        [],
-        ["0001.mp4"],
-        ["0001.mp4", "0001.safetensors"],
-        ["0001.mp4", "0001.safetensors", ".0001.mp4.k.mp4"],
-    ):
-        started = GameFolder.create(tmp_path / "started", other)
+    expected = contents(begun(tmp_path, turns=1))
+    files = ["0001.mp4", "0001.safetensors", ".0001.mp4.k.mp4"]
+    for left, log in (([], None), (files[:1], b""), (files[:2], b'{"id":"0001","par'), (files, None)):
+        started = GameFolder.create(tmp_path / "started", SETTINGS.model_copy(update={"seed": 9}))
         for name in left:
             (started.path / name).write_bytes(b"of another seed")
         if log is not None:
@@ -287,24 +238,21 @@ def test_a_start_that_came_to_nothing_does_not_hold_the_place(tmp_path: Path, lo
         shutil.rmtree(started.path)
 
 
-@pytest.mark.parametrize("theirs", ["0001.mp4", "0002.mp4", "film.mp4", "turns.jsonl"])
-def test_what_no_start_has_left_is_not_written_over(tmp_path: Path, theirs: str) -> None:
-    (tmp_path / theirs).write_bytes(b"")
-    if theirs != "0001.mp4":
-        (tmp_path / "0001.mp4").write_bytes(b"")
+def test_a_folder_that_is_no_game_or_of_another_version_is_left_alone(tmp_path: Path) -> None:
+    for number, theirs in enumerate((["0001.mp4"], ["0001.mp4", "0002.mp4"], ["holiday.jpg"], ["turns.jsonl"])):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        for name in theirs:
+            (folder / name).write_bytes(b"")
+        with pytest.raises(GameError, match=r"not empty.*another --out"):
+            GameFolder.create(folder, SETTINGS)
+        assert sorted(path.name for path in folder.iterdir()) == theirs
     with pytest.raises(GameError, match="not empty"):
-        GameFolder.create(tmp_path, SETTINGS)
-
-
-def test_blank_lines_in_the_log_do_no_harm_and_a_skipped_number_is_seen(tmp_path: Path) -> None:
-    folder = GameFolder.create(tmp_path / "game", SETTINGS)
-    first = play_turn(folder, PaintedEngine(), "one", None)
-    play_turn(folder, PaintedEngine(), "two", first.id)
-    log = folder.path / "turns.jsonl"
-    lines = log.read_text().splitlines()
-    log.write_text(f"{lines[0]}\n\n{lines[1]}\n")
-    assert len(GameFolder.open(folder.path).turns) == 2
-    skipped = lines[1].replace('"number":2', '"number":9')
-    log.write_text(f"{lines[0]}\n{skipped}\n")
-    with pytest.raises(GameError, match=r"line 2: damaged .*there are 1"):
-        GameFolder.open(folder.path)
+        GameFolder.create(folder / "turns.jsonl", SETTINGS)
+    with pytest.raises(GameError, match="no game here"):
+        GameFolder.open(folder)
+    path = begun(tmp_path).path / "game.json"
+    for name, value in (("speed", 2), ("seed", -1), ("schema_version", 2)):
+        path.write_text(json.dumps({**SETTINGS.model_dump(), name: value}))
+        with pytest.raises(GameError, match=rf"game\.json: damaged, or of another version.*{name}"):
+            GameFolder.open(path.parent)

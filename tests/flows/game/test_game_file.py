@@ -24,23 +24,16 @@ def refuse_long(instruction: str) -> None:
         raise UserError("too long")
 
 
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
+def test_errors_of_a_game_file_name_the_line(tmp_path: Path) -> None:
+    for content, expected in (
         (b"one\ntwo\nfa\xe7ade\n", r"game.txt, line 3: not UTF-8"),
         ("one\ntwo\n".encode("utf-16"), r"game.txt, line 1: not UTF-8"),
         (b"\n# nothing\n", r"game.txt: no instruction"),
-        (b"", r"game.txt: no instruction"),
         (b"# one\n\nfine\n" + b"long " * 10, r"game.txt, line 4: too long"),
-    ],
-)
-def test_errors_of_a_game_file_name_the_line(tmp_path: Path, content: bytes, expected: str) -> None:
-    (tmp_path / "game.txt").write_bytes(content)
-    with pytest.raises(UserError, match=expected):
-        read_game_file(tmp_path / "game.txt", check=refuse_long)
-
-
-def test_files_that_are_not_game_files_are_errors(tmp_path: Path) -> None:
+    ):
+        (tmp_path / "game.txt").write_bytes(content)
+        with pytest.raises(UserError, match=expected):
+            read_game_file(tmp_path / "game.txt", check=refuse_long)
     for path in (tmp_path, tmp_path / "missing.txt"):
         with pytest.raises(UserError, match=r"cannot be read|not a file"):
             read_game_file(path)

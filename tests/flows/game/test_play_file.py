@@ -73,15 +73,6 @@ def shots(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.name not in ("turns.jsonl", LOCK)}
 
 
-def test_shots_and_film_of_a_game_lack_a_last_frame_that_only_repeats(tmp_path: Path) -> None:
-    checkpoint = Path(shutil.copytree(brief_checkpoint(), tmp_path / "checkpoint"))
-    save_config(checkpoint, Checkpoint.open(checkpoint).config.replaced(still_last_frame=True))
-    game = written(tmp_path / "game.txt", "Qiqi runs", "Qiqi falls asleep")
-    film = play_file(game, checkpoint, tmp_path / "out", ONE_STEP)
-    assert len(read_clip(tmp_path / "out" / "0002.mp4")) == 8
-    assert len(read_clip(film)) == 16
-
-
 def test_a_stopped_game_goes_on_to_the_same_files(tmp_path: Path) -> None:
     whole = GameFolder.create(tmp_path / "whole", SETTINGS)
     play_on(whole, PaintedEngine(), STORY)
@@ -117,13 +108,15 @@ def test_a_line_for_each_turn(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.slow
-def test_instructions_without_a_known_character_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    known = tmp_path / "known"
-    shutil.copytree(brief_checkpoint(), known)
-    save_config(known, Checkpoint.open(known).config.replaced(characters=("Haru", "Mika")))
-    game = tmp_path / "game.txt"
-    game.write_text("haru runs\nQiqi runs\n")
-    play_file(game, known, tmp_path / "out", EngineOptions(device="cpu", steps=1, guidance=1.0))
+def test_a_last_frame_that_only_repeats_is_left_out_and_unknown_characters_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint = Path(shutil.copytree(brief_checkpoint(), tmp_path / "checkpoint"))
+    config = Checkpoint.open(checkpoint).config
+    save_config(checkpoint, config.replaced(still_last_frame=True, characters=("Haru", "Mika")))
+    film = play_file(written(tmp_path / "game.txt", "haru runs", "Qiqi runs"), checkpoint, tmp_path / "out", ONE_STEP)
+    assert len(read_clip(tmp_path / "out" / "0002.mp4")) == 8
+    assert len(read_clip(film)) == 16
     assert "1 of 2 instructions name no character of the training data (Haru, Mika)" in capsys.readouterr().err
 
 
@@ -149,32 +142,30 @@ def test_a_game_file_becomes_a_game_and_grows(tmp_path: Path, capsys: pytest.Cap
 @pytest.fixture
 def played(tmp_path: Path) -> Path:
     """A folder where the first two turns of the story were played with the tiny checkpoint's settings."""
-    from models.checkpoint import Checkpoint
-
     settings = GameSettings.of(Checkpoint.open(brief_checkpoint()), ONE_STEP, seed=3)
     play_on(GameFolder.create(tmp_path / "out", settings), PaintedEngine(settings.window_turns), STORY[:2])
     return tmp_path / "out"
 
 
-@pytest.mark.parametrize(
-    ("changed", "lines", "expected"),
-    [
+def test_another_game_is_not_mixed_in(tmp_path: Path, played: Path) -> None:
+    before = shots(played)
+    refused: list[tuple[dict[str, float], list[str], str]] = [
         ({"seed": 4}, STORY, "begun with seed 3, this one has 4"),
         ({"steps": 2}, STORY, "begun with steps 1, this one has 2"),
         ({"guidance": 3.0}, STORY, "begun with guidance 6.0, this one has 3.0"),
         ({}, [STORY[0], "something else"], "turn 2 there is .Qiqi does thing 2., in the game file it is .something"),
         ({}, STORY[:1], "more turns than the game file"),
-    ],
-)
-def test_another_game_is_not_mixed_in(
-    tmp_path: Path, played: Path, changed: dict[str, float], lines: list[str], expected: str
-) -> None:
-    before = shots(played)
-    settings = {"seed": 3, "steps": 1, "guidance": 6.0, **changed}
-    options = EngineOptions("cpu", int(settings["steps"]), settings["guidance"])
-    with pytest.raises(GameError, match=rf"(?s){expected}.*--out"):
-        play_file(written(tmp_path / "game.txt", *lines), brief_checkpoint(), played, options, int(settings["seed"]))
+    ]
+    for changed, lines, expected in refused:
+        settings = {"seed": 3, "steps": 1, "guidance": 6.0, **changed}
+        options = EngineOptions("cpu", int(settings["steps"]), settings["guidance"])
+        game = written(tmp_path / "game.txt", *lines)
+        with pytest.raises(GameError, match=rf"(?s){expected}.*--out"):
+            play_file(game, brief_checkpoint(), played, options, int(settings["seed"]))
     assert shots(played) == before
+    play_turn(GameFolder.open(played), PaintedEngine(), "went back", "0001")
+    with pytest.raises(GameError, match=r"branches at turn 0002-1.*--out"):
+        play_file(written(tmp_path / "game.txt", *STORY), brief_checkpoint(), played, ONE_STEP, seed=3)
 
 
 @pytest.mark.slow
@@ -198,12 +189,6 @@ def test_another_checkpoint_is_not_mixed_in(tmp_path: Path, played: Path) -> Non
     (other / "shot_encoder.safetensors").write_bytes(weights)
     with pytest.raises(GameError, match=r"begun with checkpoint .*--out"):
         play_file(written(tmp_path / "game.txt", *STORY), other, played, ONE_STEP, seed=3)
-
-
-def test_a_game_with_branches_is_not_played_on_from_a_file(tmp_path: Path, played: Path) -> None:
-    play_turn(GameFolder.open(played), PaintedEngine(), "went back", "0001")
-    with pytest.raises(GameError, match=r"branches at turn 0002-1.*--out"):
-        play_file(written(tmp_path / "game.txt", *STORY), brief_checkpoint(), played, ONE_STEP, seed=3)
 
 
 def test_what_cannot_be_played_is_told_before_anything_is_written(tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ def test_a_torn_last_line_is_closed_by_the_next_writer(tmp_path: Path) -> None:
 def test_killed_writers_lose_nothing_that_they_showed_as_saved(tmp_path: Path) -> None:
     path = tmp_path / "review.jsonl"
     saved: list[str] = []
-    for attempt in range(3):
+    for attempt in range(2):
         process = appender(path, f"writer {attempt}", 1_000_000)
         assert process.stdout
         saved.append(process.stdout.readline().strip())  # it has begun
@@ -174,18 +174,18 @@ def test_killed_writers_lose_nothing_that_they_showed_as_saved(tmp_path: Path) -
     written = {decision.reviewer for decision in reading.decisions}
     assert len(saved) > 10
     assert set(saved) <= written
-    assert len(reading.faults) <= 3
+    assert len(reading.faults) <= 2
 
 
 def test_two_writers_at_once_lose_nothing(tmp_path: Path) -> None:
     path = tmp_path / "review.jsonl"
-    writers = [appender(path, name, 300) for name in ("anna", "bob")]
+    writers = [appender(path, name, 100) for name in ("anna", "bob")]
     for writer in writers:
-        assert writer.communicate(timeout=120)[0].count("\n") == 300
+        assert writer.communicate(timeout=120)[0].count("\n") == 100
     reading = read_decisions(path)
     assert not reading.faults
     assert sorted(d.reviewer for d in reading.decisions) == sorted(
-        f"{name} {number}" for name in ("anna", "bob") for number in range(300)
+        f"{name} {number}" for name in ("anna", "bob") for number in range(100)
     )
 
 

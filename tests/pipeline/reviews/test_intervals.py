@@ -12,7 +12,7 @@ import pytest
 from pipeline.reviews.audit_sample import Span, draw
 from pipeline.reviews.intervals import Stratum, estimated, wilson
 
-AUDITS = 4000
+AUDITS = 2000
 """Enough that chance moves the coverage by 1 % at most."""
 SIZE = 200
 LEVELS = {"1": 2000, "2": 1500, "3": 750, "4": 500, "5": 250}

@@ -42,7 +42,7 @@ def test_clips_of_any_length_are_found_as_by_comparing_all() -> None:
     random.seed(7)
     clips = [clip(start_seconds=random.uniform(0, 60), seconds=random.choice([1, 2, 5, 5.2])) for _ in range(80)]
     hits = 0
-    for _ in range(3000):
+    for _ in range(1000):
         row = random.choice(clips)
         start = row.start_seconds + random.gauss(0, 0.2)
         end = max(row.end_seconds + random.gauss(0, 0.2), start + 0.1)
@@ -57,7 +57,7 @@ def test_clips_of_any_length_are_found_as_by_comparing_all() -> None:
         equal = {one.clip_id for one, share in zip(clips, shares, strict=True) if share > best - 1e-6}
         assert found in equal if best >= 0.9 else found is None
         hits += found is not None
-    assert 500 < hits < 2900
+    assert 150 < hits < 950
 
 
 def test_decisions_of_other_films_are_foreign_and_order_is_kept() -> None:
@@ -72,9 +72,9 @@ def test_decisions_of_other_films_are_foreign_and_order_is_kept() -> None:
 
 
 def test_many_decisions_find_their_clips_among_many() -> None:
-    clips = [clip(start_seconds=2.0 * number) for number in range(20_000)]
+    clips = [clip(start_seconds=2.0 * number) for number in range(6000)]
     decisions = [decision_about(row, FILM, "MD", "run") for row in clips]
-    decisions += [decision("MD", "run", start_seconds=0.5, end_seconds=9e9)] * 1000
+    decisions += [decision("MD", "run", start_seconds=0.5, end_seconds=9e9)] * 300
     found = match(decisions * 3, {FILM: clips})
     assert len(found.by_clip) == len(clips)
-    assert len(found.unmatched) == 3000
+    assert len(found.unmatched) == 900
