@@ -1,18 +1,11 @@
-"""`animegamer audit`: a sample judged over the real page server, its results, and a file of labels."""
+"""`animegamer audit`: the results of a sample, and a file of labels; its page is in `tests/flows/web`."""
 
 from __future__ import annotations
 
 import json
-import re
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from flows.commands.audit import By, audit
@@ -21,12 +14,10 @@ from pipeline.core.errors import UserError
 from pipeline.core.records import Clip, Verdict
 from pipeline.core.store import Dataset
 from pipeline.reviews.audit import draw_sample
-from pipeline.reviews.audit_sample import ANSWERS_FILE, SAMPLE_FILE, AuditSample, save_sample
-from pipeline.reviews.decisions import append_decisions, read_decisions
+from pipeline.reviews.audit_sample import ANSWERS_FILE, save_sample
+from pipeline.reviews.decisions import append_decisions
 from tests.support.datasets.made_dataset import MODEL, make_dataset
-from tests.support.records import decision_about
-
-COMMAND = [sys.executable, "-m", "flows.cli", "audit"]
+from tests.support.records import decision, decision_about
 
 
 @pytest.fixture
@@ -34,58 +25,15 @@ def dataset(tmp_path: Path) -> Dataset:
     return make_dataset(tmp_path / "data", captioner=MODEL)
 
 
-@contextmanager
-def page(dataset: Dataset, *arguments: object) -> Iterator[httpx.Client]:
-    """Client of the page of a running audit."""
-    command = [*COMMAND, str(dataset.root), "--port", "0", *map(str, arguments)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    try:
-        assert process.stderr
-        lines = iter(process.stderr.readline, "")
-        address = next((found[0] for line in lines if (found := re.search(r"http://127\.0\.0\.1:\d+", line))), None)
-        assert address, "the audit ended before it served its page"
-        with httpx.Client(base_url=address, headers={"Origin": address}, timeout=30) as client:
-            yield client
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=30)
-
-
-def judge(client: httpx.Client, clip_id: str, field: str, value: Any) -> None:
-    change = {"clip": clip_id, "field": field, "value": value}
-    client.post("/api/decisions", json={"changes": [change]}).raise_for_status()
-
-
-def asked(client: httpx.Client) -> list[str]:
-    """Ids of the clips to judge, in the order of the page."""
-    rows = client.get("/api/clips").raise_for_status().json()["clips"]
-    return [
-        row["id"] for row in sorted((row for row in rows if row["place"] is not None), key=lambda row: row["place"])
-    ]
-
-
-@pytest.mark.slow
-def test_two_reviewers_label_one_sample_blind(
+def test_the_labels_of_two_reviewers_are_printed_and_written(
     dataset: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with page(dataset, "--size", 6, "--by", "level", "--seed", 4, "--blind", "--reviewer", "anna") as client:
-        first = asked(client)
-        assert len(first) == 6
-        assert "InternVL2" not in client.get("/api/clips").text
-        for clip_id in first:
-            judge(client, clip_id, "S", "fox")
-    sample = (dataset.root / SAMPLE_FILE).read_bytes()
-    drawn = AuditSample.model_validate_json(sample)
-    assert (len(drawn.spans), drawn.by, drawn.seed, drawn.blind) == (6, "level", 4, True)
-    with page(dataset, "--reviewer", "ben") as client:
-        assert asked(client) == first
-        assert client.get("/api/reviews").json() == {"reviews": {}}  # blind to the first reviewer
-        judge(client, first[0], "S", "dog")
-        judge(client, first[1], "S", "fox")
-    assert (dataset.root / SAMPLE_FILE).read_bytes() == sample
-    assert len(read_decisions(dataset.root / ANSWERS_FILE).decisions) == 8
-    assert not (dataset.root / "review.jsonl").exists()
-
+    save_sample(dataset.root, drawn := draw_sample(dataset, 6, "level", 4, blind=True))
+    for number, span in enumerate(drawn.spans):
+        about = {"film_sha256": span.film_sha256, "start_seconds": span.start_seconds, "end_seconds": span.end_seconds}
+        voices = [("anna", "fox"), ("ben", ("dog", "fox")[number])] if number < 2 else [("anna", "fox")]
+        answers = [decision("S", subject, reviewer=reviewer, **about) for reviewer, subject in voices]
+        append_decisions(dataset.root / ANSWERS_FILE, answers)
     figures = tmp_path / "figures.json"
     audit(str(dataset.root), results=True, json=figures)
     printed = capsys.readouterr().out

@@ -24,20 +24,11 @@ class Command:
 
     def __init__(self, root: Path, environment: Path, *options: str, key: str = "") -> None:
         self.environment, self.port, self.output = environment, free_port(), root / "output"
-        words = [
-            "caption-server",
-            "--card",
-            "2x48gb",
-            "--port",
-            str(self.port),
-            "--environment",
-            str(environment),
-            *options,
-        ]
+        words = ["--card", "2x48gb", "--port", str(self.port), "--environment", str(environment), *options]
         variables = {**os.environ, "ANIMEGAMER_API_KEY": key, "HF_HOME": str(root)}
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "flows.cli", *words, "--log", str(root / "log")],
+                [sys.executable, "-m", "flows.cli", "caption-server", *words, "--log", str(root / "log")],
                 stderr=output, env=variables,
             )  # fmt: skip
 
@@ -55,33 +46,27 @@ class Command:
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.usefixtures("interruptible")
-def test_a_stop_ends_the_server_and_its_children(tmp_path: Path, number: signal.Signals) -> None:
-    command = Command(tmp_path, stand_in_environment(tmp_path, start_seconds=0.7))
-    command.wait_until_serving()
+def test_a_server_keeps_its_key_writes_the_settings_of_builds_and_ends_with_its_children(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    file, model = tmp_path / "captions.toml", SERVED["2x48gb"]
+    file.write_text("[captions]\n")
+    environment = stand_in_environment(tmp_path, key="sk-secret", start_seconds=0.7)
+    command = Command(tmp_path, environment, "--settings", str(file), key="sk-secret")
+    command.wait_until_serving()  # so our own probe sent the key
+    address = f"http://127.0.0.1:{command.port}/v1"
+    assert httpx.get(f"{address}/models").status_code == 401
+    (start,) = starts_of(environment)
+    assert "sk-secret" not in str(start["arguments"])
+    assert start["arguments"][start["arguments"].index("--tp") + 1] == "2"
+    captions = CaptionSettings(endpoint=address, model=model.repository, revision=str(model.revision))
+    assert load_config(file) == Config(captions=captions)
     assert len(command.living()) == 2
     command.process.send_signal(number)
     assert command.process.wait(30) == 0
     wait_until_gone("of the server", command.living)
-    model = SERVED["2x48gb"]
     assert f'model = "{model.repository}"\n  revision = "{model.revision}"' in command.said()
     assert command.said().endswith("stopped\n")
-    (start,) = starts_of(command.environment)
-    assert start["arguments"][start["arguments"].index("--tp") + 1] == "2"
-
-
-@pytest.mark.slow
-def test_a_build_reads_the_settings_of_the_server_from_a_file(tmp_path: Path) -> None:
-    file, model = tmp_path / "captions.toml", SERVED["24gb"]
-    file.write_text("[captions]\n")
-    command = Command(tmp_path, stand_in_environment(tmp_path), "--card", "24gb", "--settings", str(file))
-    command.wait_until_serving()
-    read = load_config(file)
-    assert read.captions == CaptionSettings(
-        endpoint=f"http://127.0.0.1:{command.port}/v1", model=model.repository, revision=str(model.revision)
-    )
-    assert read == Config(captions=read.captions)
-    command.process.terminate()
-    assert command.process.wait(30) == 0
 
 
 @pytest.mark.slow
@@ -91,17 +76,6 @@ def test_a_kill_leaves_no_process(tmp_path: Path) -> None:
     command.process.kill()
     command.process.wait()
     wait_until_gone("of the server", command.living)
-
-
-@pytest.mark.slow
-def test_the_key_is_in_no_argument(tmp_path: Path) -> None:
-    command = Command(tmp_path, stand_in_environment(tmp_path, key="sk-secret"), key="sk-secret")
-    command.wait_until_serving()  # so our own probe sent the key
-    assert httpx.get(f"http://127.0.0.1:{command.port}/v1/models").status_code == 401
-    (start,) = starts_of(command.environment)
-    assert "sk-secret" not in str(start["arguments"])
-    command.process.terminate()
-    assert command.process.wait(30) == 0
 
 
 def test_a_failed_start_is_reported(tmp_path: Path) -> None:
