@@ -19,6 +19,7 @@ LICENCES = (
 )  # fmt: skip
 """Licence ids of Hugging Face."""
 SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
+_BIDI_CONTROLS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
 _MARKDOWN_SPECIAL = re.compile(r"([\\`*_\[\]<>#|~!$&@]|:(?=//)|(?<=www)\.)")
 
 
@@ -34,14 +35,8 @@ def licence_id(licence: str) -> str | None:
 
 def plain_line(text: str) -> str:
     """Free text as one line, without control characters and marks that reverse the writing direction."""
-    one_line = " ".join(text.split())
-    return "".join(
-        char for char in one_line if unicodedata.category(char) not in {"Cc", "Cs"} and not _is_bidi_control(char)
-    )
-
-
-def _is_bidi_control(char: str) -> bool:
-    return unicodedata.bidirectional(char) in {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+    kept = (char for char in " ".join(text.split()) if unicodedata.category(char) not in {"Cc", "Cs"})
+    return "".join(char for char in kept if unicodedata.bidirectional(char) not in _BIDI_CONTROLS)
 
 
 def escaped(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Table of clips with everything known about each: a row of plain values a clip.
+"""Table of clips with everything known about each clip, one row of plain values per clip.
 
     for row in clip_rows(dataset, seen_clips(dataset)):
         row.clip_id, row.level, row.reasons
@@ -11,18 +11,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
-from pipeline.core.records import Looks
+from pipeline.core.records import Looks, Record
 from pipeline.core.store import Dataset
 from pipeline.publish.samples import Split
 from pipeline.publish.seen_clips import ClipFate, SeenClip, read_index_if_made
 from pipeline.publish.shards import Shard
 from pipeline.reviews.decisions import KEEP
+from prompts.tags import TAGS
 
 
 @dataclass(frozen=True, slots=True)
 class ClipRow:
-    """Row of a clip; None: not known, an empty tuple: none."""
+    """Row of a clip. None means unknown; an empty tuple means that there is none."""
 
     clip_id: str
     film_id: str
@@ -38,14 +40,14 @@ class ClipRow:
     width: int
     height: int
     sha256: str
-    """Of the clip's file."""
+    """Hash of the clip's file."""
     split: Split | None
     shard: str | None
     """Path below `shards/`, by the index; None for a clip that is not kept."""
     verdict: ClipFate
     reasons: tuple[str, ...]
     overruled: tuple[str, ...]
-    """Reasons to drop it that a review overrules."""
+    """Reasons to drop the clip that a review overrules."""
     duplicate_of: str | None
     level: int | None
     scope_px: float | None
@@ -79,12 +81,14 @@ class ClipRow:
     two_groups: float | None
 
 
-def clip_rows(dataset: Dataset, clips: Iterable[SeenClip]) -> list[ClipRow]:
-    """Return a row for each of these clips, in their order: film by film.
+_OF_CLIP = {"clip_id", "film_id", "scene", "index", "start_seconds", "end_seconds", "overlap_seconds", "frames"}
+_OF_MOTION = {"scope_px", "camera_px", "unique_frames"}
+_OF_ANSWER = {*TAGS, "characters", "actor", "others", "sentence"}
+_OF_LOOKS = {"light", "contrast", "dark_share", "still_share", "text_share", "text_lines", "two_groups"}
 
-    Raises:
-        UserError: a file of the dataset cannot be read.
-    """
+
+def clip_rows(dataset: Dataset, clips: Iterable[SeenClip]) -> list[ClipRow]:
+    """Return a row for each of these clips, in their order: film by film. Raises UserError if a file is unreadable."""
     names = {film.film_id: film.name for film in dataset.record.films}
     shard_of = _shards(dataset)
     rows = []
@@ -95,21 +99,13 @@ def clip_rows(dataset: Dataset, clips: Iterable[SeenClip]) -> list[ClipRow]:
 
 
 def _row(seen: SeenClip, film: str, shard: str | None, looks: Looks | None) -> ClipRow:
-    clip, motion, answer = seen.clip, seen.motion, seen.answer
     return ClipRow(
-        clip_id=clip.clip_id,
-        film_id=clip.film_id,
+        **_fields(seen.clip, _OF_CLIP | {"width", "height", "sha256"}),
+        **_fields(seen.motion, _OF_MOTION),
+        **_fields(seen.answer, _OF_ANSWER),
+        **_fields(looks, _OF_LOOKS),
         film=film,
-        scene=clip.scene,
-        index=clip.index,
-        start_seconds=clip.start_seconds,
-        end_seconds=clip.end_seconds,
-        overlap_seconds=clip.overlap_seconds,
-        frames=clip.frames,
-        fps=float(clip.fps),
-        width=clip.width,
-        height=clip.height,
-        sha256=clip.sha256,
+        fps=float(seen.clip.fps),
         split=seen.split,
         shard=shard,
         verdict=seen.fate,
@@ -117,33 +113,17 @@ def _row(seen: SeenClip, film: str, shard: str | None, looks: Looks | None) -> C
         overruled=seen.overruled,
         duplicate_of=seen.verdict.duplicate_of if seen.verdict else None,
         level=seen.level,
-        scope_px=motion.scope_px if motion else None,
-        camera_px=motion.camera_px if motion else None,
-        unique_frames=motion.unique_frames if motion else None,
         text=seen.text,
-        S=answer.S if answer else None,
-        MD=answer.MD if answer else None,
-        EV=answer.EV if answer else None,
-        MA=answer.MA if answer else None,
-        SC=answer.SC if answer else None,
-        ET=answer.ET if answer else None,
-        ST=answer.ST if answer else None,
-        characters=answer.characters if answer else None,
-        actor=answer.actor if answer else None,
-        others=answer.others if answer else None,
-        sentence=answer.sentence if answer else None,
         captioner=(seen.caption.source or None) if seen.caption else None,
         flags=seen.caption.flags if seen.caption else (),
         fault=seen.caption.fault if seen.caption else None,
         reviewed=_reviewed(seen),
-        light=looks.light if looks else None,
-        contrast=looks.contrast if looks else None,
-        dark_share=looks.dark_share if looks else None,
-        still_share=looks.still_share if looks else None,
-        text_share=looks.text_share if looks else None,
-        text_lines=looks.text_lines if looks else None,
-        two_groups=looks.two_groups if looks else None,
     )
+
+
+def _fields(record: Record | None, names: Iterable[str]) -> dict[str, Any]:
+    """Return these fields of a record; None for all of them if there is no record."""
+    return {name: getattr(record, name) if record else None for name in names}
 
 
 def _reviewed(seen: SeenClip) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Coverage of a film, and remarks on it: spans of time kept in a clip, dropped for a named reason, or failed.
 
 The spans tile the film from its first frame to the end given in its header, without gaps and overlaps, so their lengths
-add up to its length. A remark is no failure: a film has no clip, or clips show little of its pictures.
+add up to its length. A remark is not a failure: a film has no clip, or the clips show little of its pictures.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MISSING = "missing from the file"
 NOT_JUDGED = "not judged yet"
 NOT_READ = "not read"
 LEAST_SHOWN = 2 / 3
-"""Share of a side of the picture below which what is cut off deserves a remark."""
+"""Share of the picture's width or height below which the crop of the clips deserves a remark."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def _fate(verdict: Verdict) -> tuple[Fate, str]:
 
 
 def _margin_seconds(scenes: Sequence[Scene], members: Mapping[int, Sequence[Clip]]) -> float:
-    """The margin at scene ends: equal at all of them, so the shortest time from a scene's start to its first clip."""
+    """The margin at the ends of all scenes: the shortest time from a scene's start to its first clip."""
     leads = [
         min(clip.start_seconds for clip in members[scene.scene]) - scene.start_seconds
         for scene in scenes
@@ -144,21 +144,13 @@ def _tiled(spans: Iterable[Span], end: float, slack: float) -> list[Span]:
 
 
 def film_remarks(folder: FilmFolder, settings: ClipSettings) -> list[str]:
-    """Return the remarks on a film, as its last cut left it; none before the stage `cut`.
-
-    Raises:
-        StoreError: a table cannot be read.
-    """
+    """Return the remarks on a film after the stage `cut`. Raises StoreError if a table cannot be read."""
     remarks = (why_no_clip(folder, settings), _cut_off(folder, settings))
     return [remark for remark in remarks if remark]
 
 
 def why_no_clip(folder: FilmFolder, settings: ClipSettings) -> str | None:
-    """Return the reason for which no clip was cut from a film; None if one was, or before the stage `cut`.
-
-    Raises:
-        StoreError: a table cannot be read.
-    """
+    """Return the reason that a film has no clip; None if it has one, or is not cut yet. Raises as `film_remarks`."""
     scenes = folder.read_if_made("scenes", Scene)
     if not folder.stage_record("cut") or folder.read_if_made("clips", Clip):
         return None

@@ -54,17 +54,11 @@ def scene_splits(
 ) -> dict[int, Split]:
     """The split of each scene of a film, by its number.
 
-    A film in which no scene starts in a block of `val`, such as a film of one scene, is in one split as a whole. It is
-    `val` if floor((n + 1) * s) > floor(n * s), with its place n among the dataset's films and the share s: with a
-    share of 0.2 the fifth film, the tenth, ... New films are appended, or
-    replace a film in its position, so the other films keep their splits. If a film takes the path of another film of
-    the dataset, the later ones move up.
-
-    Args:
-        scenes: all scenes of the film.
-        damage: its spans that could not be decoded.
-        place: number of the film in `dataset.json`, from 0.
-        settings: share and length of the blocks.
+    If no scene starts in a block of `val`, such as in a film of one scene, the whole film is in one split. With its
+    position n in `dataset.json`, counted from 0 (`place`), and the share s, it is `val` if floor((n + 1) * s) >
+    floor(n * s): with a share of 0.2 the fifth film, the tenth, ... New films are appended, or replace a film in its
+    position, so the other films keep their splits. If a film takes the path of another film of the dataset, the later
+    films move up.
     """
     film_seconds = film_end_seconds(scenes, damage)
     splits = {row.scene: split_of(row.film_id, row.start_seconds, film_seconds, settings) for row in scenes}
@@ -77,11 +71,11 @@ def scene_splits(
 def split_of(film_id: str, scene_start_seconds: float, film_seconds: float, settings: ShardSettings) -> Split:
     """The split of a whole scene, by its start.
 
-    Time is divided into blocks of `block_seconds`. With share s = val_share and phase p = hash(film_id) * (1 - s),
-    hash in [0, 1), block b is `val` if floor((b + 1) * s + p) > floor(b * s + p): one in every 1/s blocks. So the share
-    holds to within one block in every film, `val` is spread over the film, and no threshold of selection moves a clip
-    to the other split. Block 0 is never `val`, because s + p < 1. A film too short for a block of each split is divided
-    into just enough shorter ones, so that it has both if a scene starts there.
+    Time is divided into blocks of `block_seconds`. Let s = val_share and p = hash(film_id) * (1 - s), with the hash in
+    [0, 1). Block b is `val` if floor((b + 1) * s + p) > floor(b * s + p), which is one in every 1/s blocks. So the
+    share holds to within one block in every film, `val` is spread over the film, and no threshold of selection moves a
+    clip to the other split. Block 0 is never `val`, because s + p < 1. If a film is too short for a block of each
+    split, it is divided into just enough shorter blocks, so that it has both splits if a scene starts there.
     """
     share = settings.val_share
     if share in (0, 1):
@@ -94,7 +88,7 @@ def split_of(film_id: str, scene_start_seconds: float, film_seconds: float, sett
 
 
 def film_end_seconds(scenes: Iterable[Scene], damage: Iterable[Damage]) -> float:
-    """End of the part of a film that was read, the length divided by `split_of`; 0.0 if nothing was read."""
+    """End of the part of a film that was read, which `split_of` divides; 0.0 if nothing was read."""
     ends = chain((scene.end_seconds for scene in scenes), (part.end_seconds for part in damage))
     return max(ends, default=0.0)
 
@@ -131,7 +125,7 @@ class SampleMotion(Published):
 class SampleCaption(Published):
     """Tags of the caption. Null: not measured, masked in training."""
 
-    source: str | None = Field(description="`rules`, or the model that answered; null: the clip has no caption")
+    source: str | None = Field(description="`rules`, or the model that answered; null without a caption")
     S: str | None
     MD: str | None
     EV: str | None
@@ -162,7 +156,7 @@ class DialogueLine(Published):
 
 
 class Sample(Published):
-    """`<clip_id>.json`: facts about one clip in a shard. Null: not measured; an empty list: nothing found."""
+    """`<clip_id>.json`: facts about one clip in a shard. Null means not measured; an empty list, nothing found."""
 
     schema_version: Literal[2] = Field(default=SCHEMA_VERSION, alias="schema")
     clip_id: str
@@ -171,7 +165,7 @@ class Sample(Published):
     index: int = Field(description="counts every clip of the film, dropped ones too, so neighbours are known")
     start_seconds: float
     end_seconds: float
-    overlap_seconds: float = Field(description="shared with the clip before; such a clip is in no training window")
+    overlap_seconds: float = Field(description="shared with the clip before; training windows leave out such clips")
     split: Split
     fps: Annotated[Rate, AfterValidator(_positive)] = Field(
         description='an exact fraction as text, `"8"` or `"24000/1001"`: JSON numbers would round it'
@@ -203,11 +197,7 @@ class KeptClip:
         return json.dumps(self.sample.model_dump(mode="json"), ensure_ascii=False, allow_nan=False)
 
     def video(self) -> bytes:
-        """The content of the clip file.
-
-        Raises:
-            RecordError: the file is missing or has changed since it was cut.
-        """
+        """The content of the clip file. Raises RecordError if it is missing or has changed since it was cut."""
         try:
             content = self.path.read_bytes()
         except OSError as error:
@@ -253,7 +243,7 @@ def kept_clips(
 def hub_features() -> list[dict[str, Any]]:
     """The columns of a shard, in the form of the front matter of a Hugging Face data card.
 
-    Without them `datasets` infers types from five samples, and takes a tag that is null in those for always null.
+    Without them, `datasets` infers types from five samples: it assumes that a tag is always null if these are null.
     """
     columns = [pa.field(name, pa.string()) for name in ("__key__", "__url__", "txt")]
     columns += [pa.field("mp4", pa.binary()), pa.field("json", pa.struct(list(arrow_schema(Sample))))]
@@ -286,14 +276,7 @@ def make_sample(
 ) -> Sample:
     """Build the sample of a kept clip; the tags of a quarantined caption are null.
 
-    Args:
-        record: facts of the whole dataset.
-        clip: the clip.
-        verdict: its verdict, with its motion level.
-        motion: its motion.
-        caption: its caption as it is published.
-        split: split of its scene.
-        reviewed: fields of the caption that were reviewed.
+    `caption` is the published caption, `reviewed` its reviewed fields.
 
     Raises:
         RecordError: a fact is missing, not finite, or measured by another model than the dataset's.

@@ -1,11 +1,10 @@
-"""Clips of a dataset with everything known about each, and a choice among them.
+"""Clips of a dataset with everything known about each, and the choice of clips by conditions.
 
     choice = ClipChoice(films=("ponyo.mkv",), levels=parse_levels("4-5"), tags=(parse_tag("EV=forest"),))
     for seen in choice.of(dataset.record, seen_clips(dataset)): ...
 
-A table that is not made yet reads as empty, so a dataset can be looked at before its build has finished. The
-conditions of a choice hold together; nothing is evaluated. Several films are alternatives; several characters, tags or
-words must all be there. Upper and lower case are the same.
+A missing table reads as empty, so a dataset can be inspected before its build has finished. All conditions of a choice
+must hold. Several films are alternatives; several characters, tags or words must all be there. Case does not matter.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _MOST_NAMED = 12
 
 @dataclass(frozen=True)
 class SeenClip:
-    """A clip with its records of the later stages and its review; None where a stage has none.
+    """A clip with its records of the later stages and its review; None if there is none.
 
     `split` is the split of its scene, even if the clip is not kept; None before shards were written.
     """
@@ -49,13 +48,12 @@ class SeenClip:
     verdict: Verdict | None
     split: Split | None
     machine: Caption | None = None
-    """Caption as the machine made it; `caption` is the published one."""
+    """Caption as the captioner made it; `caption` is the published one."""
     reviewed: Reviewed | None = None
-    """Reviewed values of the clip; None if nobody reviewed it."""
 
     @property
     def fate(self) -> ClipFate:
-        """Fate of the clip; `pending`: the build has not judged it yet."""
+        """Fate of the clip; `pending` means that it has no verdict yet."""
         if self.verdict is None:
             return "pending"
         if self.verdict.keep:
@@ -71,7 +69,7 @@ class SeenClip:
 
     @property
     def overruled(self) -> tuple[str, ...]:
-        """Reasons to drop it that a review overrules; empty for other clips."""
+        """Reasons to drop the clip that a review overrules."""
         return self.verdict.reasons if self.verdict and self.verdict.keep else ()
 
     @property
@@ -93,11 +91,7 @@ class SeenClip:
 
 
 def seen_clips(dataset: Dataset) -> list[SeenClip]:
-    """Return all clips of a dataset, film by film and in time order, dropped ones too.
-
-    Raises:
-        UserError: a file of the dataset cannot be read.
-    """
+    """Return all clips of a dataset, also dropped ones, film by film in time order. Raises UserError."""
     index, vocabulary = read_index_if_made(dataset), load_vocabulary(dataset.root)
     return [
         seen
@@ -107,16 +101,7 @@ def seen_clips(dataset: Dataset) -> list[SeenClip]:
 
 
 def film_clips(folder: FilmFolder, splits: Mapping[int, Split], vocabulary: Vocabulary) -> list[SeenClip]:
-    """Return the clips of a film in time order.
-
-    Args:
-        folder: of the film.
-        splits: split of each scene, see `splits_of`; empty: unknown.
-        vocabulary: of the dataset.
-
-    Raises:
-        StoreError: a table cannot be read.
-    """
+    """Return the clips of a film in time order; `splits` of its scenes may be empty. Raises StoreError."""
     verdicts = {row.clip_id: row for row in folder.read_if_made("verdicts", Verdict)}
     motions = {row.clip_id: row for row in folder.read_if_made("motion", Motion)}
     machine = {row.clip_id: row for row in folder.read_if_made("captions", Caption)}
@@ -138,22 +123,12 @@ def film_clips(folder: FilmFolder, splits: Mapping[int, Split], vocabulary: Voca
 
 
 def read_index_if_made(dataset: Dataset) -> Index | None:
-    """Return the index of the shards; None before shards were written.
-
-    Raises:
-        StoreError: it is not an index.
-    """
+    """Return the index of the shards; None before shards were written. Raises StoreError if it is damaged."""
     return read_index(dataset.root) if (dataset.root / "shards" / "index.json").exists() else None
 
 
 def splits_of(folder: FilmFolder, place: int, index: Index | None) -> dict[int, Split]:
-    """Return the split of each scene of a film; nothing before shards were written.
-
-    Args:
-        folder: of the film.
-        place: number of the film in `dataset.json`, from 0.
-        index: of the dataset.
-    """
+    """Return the split of each scene of the film with this position in `dataset.json`; nothing without an index."""
     if index is None:
         return {}
     scenes, damage = folder.read_if_made("scenes", Scene), folder.read_if_made("damage", Damage)
@@ -177,17 +152,13 @@ class ClipChoice:
     """Pairs of a tag and its whole value, see `parse_tag`."""
     verdict: ClipFate | None = None
     words: str = ""
-    """Words, or their beginnings, to find in the caption, the reasons, the flags, the film's name or the clip's id."""
+    """Words or beginnings of words in the caption, the reasons, the flags, the film's name or the clip's id."""
 
     def of(self, record: DatasetRecord, clips: Sequence[SeenClip]) -> list[SeenClip]:
-        """Return the chosen clips, in their order.
-
-        Args:
-            record: of the dataset.
-            clips: all its clips.
+        """Return the chosen clips of a dataset, given all its clips, in their order.
 
         Raises:
-            ChoiceError: no clip of the dataset is of such a film, names such a character, or has such a tag.
+            ChoiceError: the dataset has no such film, character or tag.
         """
         films = _film_ids(record.films, self.films)
         _refuse_unknown_characters(record, clips, self.characters)
@@ -214,11 +185,7 @@ class ClipChoice:
 
 
 def parse_levels(text: str) -> range:
-    """Parse motion levels: `4`, or `4-5`.
-
-    Raises:
-        ChoiceError: it is neither.
-    """
+    """Parse motion levels: `4`, or `4-5`. Raises ChoiceError."""
     match = re.fullmatch(r"([1-5])(?:-([1-5]))?", text.strip())
     lowest, highest = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
     if highest < lowest:
@@ -227,11 +194,7 @@ def parse_levels(text: str) -> range:
 
 
 def parse_tag(text: str) -> tuple[str, str]:
-    """Parse a condition on a tag, `EV=forest`, into the tag and its value.
-
-    Raises:
-        ChoiceError: it is not of this form, or there is no such tag.
-    """
+    """Parse a condition on a tag, `EV=forest`, into the tag and its value. Raises ChoiceError."""
     name, _, value = (part.strip() for part in text.partition("="))
     tag = {known.casefold(): known for known in CHOSEN_TAGS}.get(name.casefold())
     if tag is None or not value:
@@ -258,9 +221,7 @@ def _refuse_unknown_characters(record: DatasetRecord, clips: Iterable[SeenClip],
         return
     known = dict.fromkeys([*record.cast, *(name for seen in clips for name in _characters(seen))])
     if missing := [name for name in wanted if _fold(name) not in _folded(known)]:
-        there = (
-            f"it has {_named(known)}" if known else "its captions name none: build with --cast and --captioner server"
-        )
+        there = f"it has {_named(known)}" if known else "to find characters, build with --cast and --captioner server"
         raise ChoiceError(f"no character {printable(missing[0])!r} in this dataset; {there}")
 
 

@@ -1,14 +1,14 @@
 """WebDataset shards of the kept clips: `shards/<split>/<film_id>-000000.tar` and `shards/index.json`.
 
 A shard holds clips of one film in time order and ends with a scene. The same tables and clip files give the same bytes,
-on any day and machine. All shards are first written to temporary files; when all are complete, they are renamed into
+on any day and machine. All shards are first written to temporary files. When all are complete, they are renamed into
 place, then the index is replaced, then leftovers of earlier runs are removed. A shard with unchanged content is not
 written again.
 
 A sample is three members with the clip's id as key: `.mp4`, `.txt` (the instruction line) and `.json` (a `Sample`).
 
-The writer's bytes are those of webdataset's `TarWriter`, whose import loads PyTorch where that is installed. The reader
-is for untrusted tars: it takes one sample at a time into memory, and writes nothing under the name of a member.
+The writer gives the same bytes as webdataset's `TarWriter`, but does not import PyTorch. The reader is for untrusted
+tars: it takes one sample at a time into memory, and writes nothing under the name of a member.
 """
 
 from __future__ import annotations
@@ -71,11 +71,7 @@ def pack(path: Path, samples: Iterable[Packed]) -> None:
 
 
 def unpack(path: Path, problems: list[str]) -> Iterator[Packed]:
-    """Yield the samples of a tar; a key that returns after another key is a new sample.
-
-    Args:
-        problems: list to which the problems of the tar are appended as they are found.
-    """
+    """Yield the samples of a tar, and append its problems; a key that returns after another key is a new sample."""
     for key, group in groupby(_read(path, problems), key=itemgetter(0)):
         members: dict[str, bytes] = {}
         for _, extension, content in group:
@@ -104,10 +100,7 @@ def _read(path: Path, problems: list[str]) -> Iterator[tuple[str, str, bytes]]:
 
 
 def has_oversized_member(path: Path) -> bool:
-    """Return True if the header of a member claims more bytes than the tar can hold.
-
-    Call it before a library reads the tar, because that would read as many bytes as are claimed.
-    """
+    """Return True if the header of a member claims more bytes than the tar can hold: a library would read them all."""
     invalid = (tarfile.TarError, OSError, ValueError)  # its reader reports where
     with suppress(*invalid), tarfile.open(path, "r:") as tar:
         return any(_is_oversized(member, path.stat().st_size) for member in tar)
@@ -131,7 +124,7 @@ def _problem(member: tarfile.TarInfo, file_bytes: int) -> str | None:
 
 
 def _ending(path: Path, end: int) -> list[str]:
-    """Problems at the end: two blocks of zeros are due; `tarfile` silently takes an unreadable header for the end."""
+    """Problems at the end, where two blocks of zeros belong; to `tarfile`, an unreadable header is the end."""
     with path.open("rb") as file:
         file.seek(end)
         rest = file.read(2 * tarfile.RECORDSIZE)
@@ -170,7 +163,7 @@ class Index(Published):
     edges: Edges | None
     level_values: tuple[float, ...] | None = Field(description="median scope of each level, px per step")
     captioner: str | None
-    settings: ShardSettings = Field(description="how the shards were cut and split")
+    settings: ShardSettings = Field(description="settings by which the shards were cut and split")
     counts: Counts
     shards: tuple[Shard, ...]
 
@@ -194,9 +187,6 @@ def file_sha256(path: Path) -> str:
 
 def write_shards(dataset: Dataset, settings: ShardSettings, progress: Progress = silent) -> Index:
     """Publish the kept clips of all films, in the order the films were added.
-
-    Args:
-        progress: called with (samples done, samples in total).
 
     Raises:
         RecordError: a clip cannot be published; the shards of the previous run are unchanged.
@@ -227,11 +217,7 @@ def write_shards(dataset: Dataset, settings: ShardSettings, progress: Progress =
 
 
 def read_index(dataset_root: Path) -> Index:
-    """Read `shards/index.json` of the dataset in `dataset_root`.
-
-    Raises:
-        StoreError: it is missing or is not an index.
-    """
+    """Read `shards/index.json` of the dataset in `dataset_root`. Raises StoreError if it is missing or damaged."""
     path = dataset_root / "shards" / "index.json"
     try:
         return Index.model_validate_json(path.read_bytes())
@@ -275,7 +261,13 @@ def _unchanged(root: Path, shard: Shard | None, ingredients: Ingredients) -> Sha
 
 
 def _write_shard(path: Path, name: str, clips: Sequence[KeptClip]) -> Shard:
-    pack(path, (Packed(clip.sample.clip_id, _members(clip)) for clip in clips))
+    pack(
+        path,
+        (
+            Packed(one.sample.clip_id, {"json": one.json.encode(), "mp4": one.video(), "txt": one.text.encode()})
+            for one in clips
+        ),
+    )
     first, last = clips[0].sample, clips[-1].sample
     return Shard(
         name=name,
@@ -288,10 +280,6 @@ def _write_shard(path: Path, name: str, clips: Sequence[KeptClip]) -> Shard:
         first_clip=first.clip_id,
         last_clip=last.clip_id,
     )
-
-
-def _members(clip: KeptClip) -> dict[str, bytes]:
-    return {"json": clip.json.encode(), "mp4": clip.video(), "txt": clip.text.encode()}
 
 
 def _index(record: DatasetRecord, settings: ShardSettings, samples: Sequence[Sample], shards: Sequence[Shard]) -> Index:

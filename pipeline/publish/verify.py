@@ -68,12 +68,7 @@ class Expected:
 
 
 def verify(dataset: Dataset, threads: int = 0, progress: Progress = silent) -> list[Fault]:
-    """Find all faults of the shards of a dataset; an empty list if they fulfil the data contract.
-
-    Args:
-        threads: threads to decode clips; 0: one per core.
-        progress: called with (samples checked, samples in total).
-    """
+    """Find all faults of the shards of a dataset; none if they fulfil the data contract. 0 threads is one per core."""
     try:
         record, index = dataset.record, read_index(dataset.root)
     except StoreError as error:
@@ -92,7 +87,7 @@ def verify(dataset: Dataset, threads: int = 0, progress: Progress = silent) -> l
         for shard in index.shards:
             problems = list(_bytes_problems(root / shard.name, shard))
             samples = unpack(root / shard.name, problems) if (root / shard.name).is_file() else iter(())
-            while batch := list(islice(samples, 4 * workers)):  # no more than these in memory
+            while batch := list(islice(samples, 4 * workers)):  # at most these are in memory
                 checked += pool.map(check, batch, [shard] * len(batch))
                 progress(len(checked), total)
             faults += [Fault(f"shards/{shard.name}", problem) for problem in problems]
@@ -252,7 +247,7 @@ def _order_faults(index: Index, checked: Sequence[Checked]) -> Iterator[Fault]:
 
 
 def _split_faults(checked: Sequence[Checked]) -> Iterator[Fault]:
-    """Faults of splits: a scene belongs in one shard; in both splits, neighbouring clips would leak."""
+    """Scenes in more than one shard; across splits, neighbouring clips leak from training into validation."""
     shards_of = defaultdict[tuple[str, int], dict[str, str]](dict)
     for one in checked:
         if one.sample:

@@ -1,12 +1,12 @@
-"""Vocabulary: values of tags that mean the same and are published as one, in `vocabulary.toml` beside `dataset.json`.
+"""Vocabulary: tag values with the same meaning, published as one value, from `vocabulary.toml` in the dataset.
 
     [MD]
     "run" = ["dash", "sprint"]          # published as `run`
     [EV]
     "forest" = ["woods", "wood"]
 
-Builders edit the file; `suggested` gives a first one from spellings that differ little. The mapping is applied when the
-dataset is published. The tables of captions, and the model's replies in them, stay as they are.
+Users edit the file; `suggested` proposes a first one from spellings that differ little. The mapping is applied when the
+dataset is published; the tables of captions do not change.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SAME_START = 3
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Published value of the values that are replaced, by tag."""
+    """Published value by replaced value, by tag."""
 
     published: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
@@ -57,15 +57,15 @@ def load_vocabulary(root: Path) -> Vocabulary:
     """
     path = root / VOCABULARY
     if path.exists() and not path.is_file():
-        raise UserError(f"{path}: not a file; write the vocabulary as a file, or remove it")
+        raise UserError(f"{path} is not a file; replace it with a file, or remove it")
     try:
         groups = _GROUPS.validate_python(read_toml(path))
     except FileNotFoundError:
         return Vocabulary()
     except ValidationError as error:
-        raise UserError(f'{path}: {faults_of(error)}; a line is a value and a list: "run" = ["dash"]') from error
+        raise UserError(f'{path}: {faults_of(error)}; write lines such as "run" = ["dash"]') from error
     if unknown := sorted(set(groups) - set(GROUPED)):
-        raise UserError(f"{path}: [{unknown[0]}] cannot be grouped; the tables are {' and '.join(GROUPED)}")
+        raise UserError(f"{path} has a table [{unknown[0]}]; the tables are {' and '.join(GROUPED)}")
     return Vocabulary({tag: _table(path, tag, group) for tag, group in groups.items()})
 
 
@@ -74,7 +74,7 @@ def _table(path: Path, tag: str, groups: Mapping[str, Iterable[str]]) -> dict[st
     for value, others in groups.items():
         for other in others:
             if other in table or other in groups:
-                raise UserError(f"{path}: [{tag}] has `{other}` in two groups; leave it in one")
+                raise UserError(f"{path} has `{other}` in two groups of [{tag}]; leave it in one")
             table[other] = value
     return table
 
@@ -91,7 +91,7 @@ def suggested(captions: Iterable[Caption]) -> dict[str, dict[str, list[str]]]:
 
 def as_toml(groups: Mapping[str, Mapping[str, Iterable[str]]]) -> str:
     """Return groups as the text of a vocabulary file."""
-    head = "# Values published as one: the value to publish, and those that mean the same. Edit it, then build again.\n"
+    head = "# Published values, each with the values that it replaces. Edit the file, then build again.\n"
     tables = []
     for tag, group in groups.items():
         lines = [f"{_quoted(value)} = [{', '.join(map(_quoted, others))}]" for value, others in group.items()]
@@ -104,7 +104,7 @@ def _quoted(value: str) -> str:
 
 
 def _grouped(counts: Counter[str]) -> dict[str, list[str]]:
-    """Give every value, from the most frequent on, to the first group of like values, or to a group of its own."""
+    """Add every value, the most frequent first, to the first group of similar values, or start a new group."""
     groups: dict[str, list[str]] = {}
     joined: dict[str, str] = {}
     by_starts: dict[tuple[str, ...], list[str]] = defaultdict(list)
@@ -126,9 +126,9 @@ def _words(value: str) -> list[str]:
 
 
 def _alike(words: Sequence[str], others: Sequence[str]) -> bool:
-    """Return True if two values are pairs of like spellings in the same order.
+    """Return True if the words of two values have similar spellings pair by pair.
 
-    Stricter than a distance of the whole: `run up the hill` and `run down the hill` are as near as spellings.
+    This is stricter than a distance between whole values, in which `run up the hill` is close to `run down the hill`.
     """
     return all(map(_alike_words, words, others))
 

@@ -4,14 +4,14 @@
     sentence      Ponyo runs slowly through the forest.
     tags          Ponyo, run, slowly, forest
 
-A caption is one line: SimpleTuner (documentation/DATALOADER.md, `textfile`) and OneTrainer (`LoadMultipleTexts`) take
-every line of a text file as a caption of its own.
+A caption is one line, because SimpleTuner (documentation/DATALOADER.md, `textfile`) and OneTrainer
+(`LoadMultipleTexts`) read every line of a text file as a separate caption.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -34,7 +34,7 @@ class CaptionForm(StrEnum):
 
 @dataclass(frozen=True)
 class CaptionStyle:
-    """Form of the captions, the word they all start with, and the names that replace those of the dataset."""
+    """Form of the captions, the word they all start with, and the names that replace the dataset's names."""
 
     form: CaptionForm
     trigger: str = ""
@@ -65,10 +65,10 @@ class CaptionStyle:
 
 
 def parse_names(texts: Iterable[str]) -> dict[str, str]:
-    """Parse texts such as `Ponyo=p0ny0` into the names to write by those of the dataset.
+    """Parse texts such as `Ponyo=p0ny0` into new names, by the dataset's names.
 
     Raises:
-        UserError: one is not of this form, or a name has two.
+        UserError: a text has another form, or gives a second new name.
     """
     names: dict[str, str] = {}
     for text in texts:
@@ -81,28 +81,22 @@ def parse_names(texts: Iterable[str]) -> dict[str, str]:
 
 
 def check_style(style: CaptionStyle, characters: Iterable[str]) -> None:
-    """Refuse words that a trainer would not read as they are meant.
-
-    Args:
-        style: the style.
-        characters: names in the chosen clips.
+    """Reject words that a trainer would misread; `characters` are the names in the chosen clips.
 
     Raises:
-        UserError: a word has more than one line, a name or trigger has a comma among tags, which are divided by it, or
-            two characters would have one name.
+        UserError: a word has more than one line, or a comma although commas divide the tags; or two characters would
+            get the same name.
     """
     known = set(characters)
     for name in style.names:
         if name not in known:
-            raise UserError(
-                f"--name {printable(name)}=...: no chosen clip names this character; spell it as the captions do"
-            )
+            raise UserError(f"--name {printable(name)}=...: no chosen clip has this character; check the spelling")
     written: dict[str, str] = {}
     for name in sorted(known):
         word = style.names.get(name, name)
         _check_word(word, style.form, "another name with --name")
         if (other := written.setdefault(word, name)) != name:
-            raise UserError(f"{printable(other)} and {printable(name)} would both be {printable(word)}; name one anew")
+            raise UserError(f"{printable(other)} and {printable(name)} would both be {printable(word)}; rename one")
     _check_word(style.trigger, style.form, "another word with --trigger")
 
 
@@ -117,10 +111,6 @@ def _instruction(caption: Caption) -> str:
     return instruction(caption.characters, caption.S, caption.MD, caption.EV, caption.MA, caption.actor)
 
 
-def _sentence(caption: Caption) -> str:
-    return caption.sentence or ""
-
-
 def _tags(caption: Caption) -> str:
     """Names, the subject if it is none of them, motion, manner and place, each once."""
     names = caption.characters or ()
@@ -128,4 +118,8 @@ def _tags(caption: Caption) -> str:
     return ", ".join(dict.fromkeys(filter(None, (*names, subject, caption.MD, caption.MA, caption.EV))))
 
 
-_FORMS = {CaptionForm.instruction: _instruction, CaptionForm.sentence: _sentence, CaptionForm.tags: _tags}
+_FORMS: Mapping[CaptionForm, Callable[[Caption], str]] = {
+    CaptionForm.instruction: _instruction,
+    CaptionForm.sentence: lambda caption: caption.sentence or "",
+    CaptionForm.tags: _tags,
+}

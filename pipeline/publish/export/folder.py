@@ -1,11 +1,11 @@
 """Folder of an export: the note in it, its files, and their room on the disk.
 
-The note, `.export.json`, says what the folder is an export of, and which files were written. Only these are ever
-removed: a trainer's caches and results in the same folder stay. Clip files are hard links to
-the dataset's files if the disk allows it, else copies.
+The note, `.export.json`, names the dataset, the trainer and the written files. Only these files are ever removed, so a
+trainer's caches and results in the same folder stay. Clip files are hard links to the dataset's files if the disk
+allows it, else copies.
 
 The size of clips to cut is estimated from the dataset's clips. At equal quality, bytes grow more slowly than pixels: by
-a rule of thumb, with their power of 0.75.
+a rule of thumb, with the power 0.75.
 """
 
 from __future__ import annotations
@@ -31,10 +31,9 @@ from pipeline.publish.shards import file_sha256
 
 NOTE = ".export.json"
 _MISREAD = re.compile(r"[*?\[\]]|::|\$\{")
-"""Parts of a path with another meaning: patterns of file names, chains of `fsspec`, variables of ai-toolkit."""
-
+"""Parts of a path that trainers misread: patterns of file names, chains of `fsspec`, variables of ai-toolkit."""
 Edit = Literal["left", "set aside"]
-"""A user's changes to a file are left where the export has nothing new to write in it, and set aside where it has."""
+"""Treatment of a user's changes to a file: left if the export writes nothing new to the file, else set aside."""
 _NO_LINKS = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS, errno.EACCES}
 
 
@@ -50,24 +49,20 @@ class ExportNote(Record):
     hashes: Mapping[str, str] = {}
     """SHA-256 of the files about all clips, as they were written: people change configurations and cards."""
     earlier: Mapping[str, tuple[str, ...]] = {}
-    """SHA-256 of what these files may hold instead, while an export writes them or after it was killed."""
+    """SHA-256 of the content that these files may still have while an export writes them, or after it was killed."""
 
     def written(self, name: str) -> tuple[str, ...]:
-        """SHA-256 of all that the export may have written to a file about all clips."""
+        """SHA-256 of every content that the export may have written to a file about all clips."""
         return (*filter(None, [self.hashes.get(name)]), *self.earlier.get(name, ()))
 
     def rewriting(self, hashes: Mapping[str, str]) -> ExportNote:
-        """The note while files with these hashes are written: each holds that, or still what it held before."""
+        """The note while files with these hashes are written: each has the new content, or still the old."""
         earlier = {name: self.written(name) for name in {*self.hashes, *self.earlier}}
         return self.model_copy(update={"hashes": hashes, "earlier": earlier})
 
 
 def read_note(out: Path) -> ExportNote | None:
-    """Return the note of an export; None if there is none.
-
-    Raises:
-        UserError: it is damaged.
-    """
+    """Return the note of an export; None if there is none. Raises UserError if it is damaged."""
     path = out / NOTE
     try:
         return ExportNote.model_validate_json(path.read_bytes())
@@ -78,7 +73,7 @@ def read_note(out: Path) -> ExportNote | None:
 
 
 def new_note(trainer: str, dataset: Dataset, files: Iterable[str], before: ExportNote | None) -> ExportNote:
-    """Return the note of an export that is about to write files; those of the export before stay in it."""
+    """Return the note of an export that is about to write files; it still lists the previous export's files."""
     return ExportNote(
         trainer=trainer,
         dataset=str(dataset.root.absolute()),
@@ -95,12 +90,9 @@ def write_note(out: Path, note: ExportNote) -> None:
 
 
 def check_folder(out: Path, trainer: str, dataset: Dataset) -> None:
-    """Refuse a folder that is not new, empty, or an earlier export of this dataset for this trainer.
+    """Raise a UserError if a folder is not new, empty, or an earlier export of this dataset for this trainer.
 
-    A dataset that was moved is the same one; two datasets of one film are not.
-
-    Raises:
-        UserError: it is something else.
+    A dataset keeps its identity if it is moved; two datasets of one film are different.
     """
     _check_path(out)
     for parent in out.resolve().parents:
@@ -131,14 +123,12 @@ def check_folder(out: Path, trainer: str, dataset: Dataset) -> None:
 
 
 def _check_path(out: Path) -> None:
-    """Refuse paths that a configuration cannot hold, or that programs take for something else."""
+    """Reject paths that a configuration cannot hold, or that programs misread."""
     path = str(out.absolute())
     if not is_text(path) or not path.isprintable():
         raise UserError(f"{printable(path)}: trainers cannot read such a path; name another --out")
     if found := sorted(set(_MISREAD.findall(path))):
-        raise UserError(
-            f"{path}: trainers read {' '.join(found)} as a pattern, not as part of a path; name another --out"
-        )
+        raise UserError(f"{path}: trainers read {' '.join(found)} as a pattern; name another folder with --out")
 
 
 def text_hash(text: str) -> str:
@@ -147,18 +137,11 @@ def text_hash(text: str) -> str:
 
 
 def edit_of(out: Path, name: str, text: str, before: ExportNote | None) -> Edit | None:
-    """Return what becomes of a user's changes to a file; None if there are none.
-
-    Args:
-        out: the export.
-        name: path of the file in it.
-        text: content that the export would write.
-        before: note of the earlier export.
-    """
+    """Return the treatment of a user's changes to the file `name` that would get this text; None without changes."""
     path, written = out / name, before.written(name) if before else ()
     if not written or not path.is_file() or file_sha256(path) in (*written, text_hash(text)):
         return None
-    is_whole = before is not None and not before.earlier.get(name)  # else it may lack what was to be written
+    is_whole = before is not None and not before.earlier.get(name)  # else the last export may not have written it
     return "left" if is_whole and text_hash(text) in written else "set aside"
 
 
@@ -183,38 +166,28 @@ def remove_others(out: Path, note: ExportNote | None, files: Collection[str]) ->
 
 
 def check_room_for_copies(out: Path, files: Iterable[tuple[Path, str]]) -> None:
-    """Refuse an export whose copies have no room.
-
-    Args:
-        out: the export.
-        files: of the dataset, and their paths in the export.
-
-    Raises:
-        NoRoomError: the disk has too little.
-    """
+    """Raise NoRoomError if the disk has no room to copy these files of the dataset to their paths in the export."""
+    disk = _existing(out).stat().st_dev
     copied = sum(
         source.stat().st_size
         for source, file in files
-        if not can_link(out, source) and not is_placed(source, out / file)
+        if source.stat().st_dev != disk and not is_placed(source, out / file)
     )
     if copied > (free := _free(out)):
         raise NoRoomError(
-            f"{out} is on another disk than the dataset; {_size(copied)} would be copied, and {_size(free)} are free; "
-            "make room, or export to the disk of the dataset"
+            f"{out} is not on the dataset's disk: copying needs {_size(copied)}, and {_size(free)} are free; make "
+            "room, or export to the dataset's disk"
         )
 
 
 def check_room_for_cuts(out: Path, clips: Iterable[tuple[Clip, str]], cut: ClipFormat, fetched: int) -> None:
-    """Refuse an export whose clips, cut anew, have no room.
+    """Raise NoRoomError if, by the estimate, the disk has no room for the clips to cut.
 
     Args:
         out: the export.
-        clips: of the dataset, and their paths in the export.
+        clips: the dataset's clips, with their paths in the export.
         cut: format of the clips to cut.
-        fetched: bytes of the largest film that is fetched for it.
-
-    Raises:
-        NoRoomError: the disk has too little, by the estimate.
+        fetched: bytes of the largest film to fetch.
     """
     missing = [clip for clip, file in clips if not (out / file).exists()]
     pixels = cut.width * cut.height * cut.frames
@@ -228,9 +201,13 @@ def check_room_for_cuts(out: Path, clips: Iterable[tuple[Clip, str]], cut: ClipF
         )
 
 
+def _existing(folder: Path) -> Path:
+    """Return the folder, or the nearest folder above it that exists."""
+    return next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
+
+
 def _free(out: Path) -> int:
-    existing = next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.exists())
-    return shutil.disk_usage(existing).free
+    return shutil.disk_usage(_existing(out)).free
 
 
 def _size(count: int) -> str:
@@ -238,11 +215,7 @@ def _size(count: int) -> str:
 
 
 def link_or_copy(source: Path, path: Path) -> bool:
-    """Link a file into the export, or copy it; return False if it is there already.
-
-    Raises:
-        DiskError: it cannot be written.
-    """
+    """Link a file into the export, or copy it; return False if it is there already. Raises DiskError."""
     if is_placed(source, path):
         return False
     with disk_errors(path):
@@ -262,12 +235,6 @@ def is_placed(source: Path, path: Path) -> bool:
         return False
     ours, theirs = path.stat(), source.stat()
     return os.path.samestat(ours, theirs) or (ours.st_size, ours.st_mtime_ns) == (theirs.st_size, theirs.st_mtime_ns)
-
-
-def can_link(folder: Path, source: Path) -> bool:
-    """Return True if the folder, or the nearest one above it that exists, is on the disk of the file."""
-    there = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
-    return there.stat().st_dev == source.stat().st_dev
 
 
 def _link(source: Path, path: Path) -> None:

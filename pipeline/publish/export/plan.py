@@ -41,7 +41,7 @@ _FILMS_NAMED = 6
 
 @dataclass(frozen=True)
 class ExportRequest:
-    """Wishes of the user."""
+    """Request of the user."""
 
     trainer: Trainer
     out: Path
@@ -101,13 +101,7 @@ class ExportPlan:
 def make_plan(dataset: Dataset, request: ExportRequest, stages: Sequence[str]) -> ExportPlan:
     """Choose the clips and check everything that an export needs; nothing is written.
 
-    Args:
-        dataset: the dataset.
-        request: wishes of the user.
-        stages: names of all stages of a film; films on which a build has stopped are left out.
-
-    Raises:
-        UserError: no clip can be exported in this way; the message has the remedy.
+    Films that have not finished all `stages` are left out. Raises a UserError if no clip can be exported in this way.
     """
     check_folder(request.out, request.trainer.name, dataset)
     config = checked(dataset.record.config, str(dataset.root / "dataset.json"))
@@ -123,7 +117,7 @@ def make_plan(dataset: Dataset, request: ExportRequest, stages: Sequence[str]) -
 
 
 def _kept(dataset: Dataset, choice: ClipChoice, stages: Sequence[str]) -> tuple[list[SeenClip], list[str]]:
-    """The chosen clips of films that are built to the end, and what is to be said about the other films."""
+    """The chosen clips of films that are built to the end, and notices about the other films."""
     record, everything = dataset.record, seen_clips(dataset)
     chosen = {seen.clip.film_id for seen in ClipChoice(choice.films).of(record, everything)}
     unfinished = {
@@ -143,16 +137,14 @@ def _kept(dataset: Dataset, choice: ClipChoice, stages: Sequence[str]) -> tuple[
 
 
 def _unfinished(names: Sequence[str]) -> str:
-    return (
-        f"left out, since their last build did not reach its end: {first_few(names, _FILMS_NAMED)}; "
-        "run `animegamer build` on them again"
-    )
+    named = first_few(names, _FILMS_NAMED)
+    return f"left out, because their last build did not finish: {named}; run `animegamer build` on them again"
 
 
 def _captioned(
     dataset: Dataset, request: ExportRequest, kept: Sequence[SeenClip]
 ) -> tuple[CaptionForm, tuple[ExportClip, ...], list[str]]:
-    """The clips with a caption of the wanted form, and what is to be said about the others."""
+    """The clips with a caption of the wanted form, and notices about the others."""
     form = request.form or request.trainer.form
     style = CaptionStyle(form, request.trigger, request.names)
     check_style(style, {name for seen in kept for name in (seen.answer and seen.answer.characters) or ()})
@@ -167,14 +159,12 @@ def _captioned(
     if missing := len(kept) - len(clips):
         notices.append(f"{missing} of {len(kept)} clips left out: they have no {form} as caption")
     if by_rules := sum(is_by_rules_alone(said) for clip in clips if (said := clip.seen.answer)):
-        notices.append(
-            f"{by_rules} of {len(clips)} captions are made by rules alone: they name no subject or character"
-        )
+        notices.append(f"{by_rules} of {len(clips)} captions come from rules alone and name no subject or character")
     return form, tuple(clips), notices
 
 
 def _check_table(request: ExportRequest, clips: Sequence[ExportClip]) -> None:
-    """Refuse a kind of table that the trainer does not read, and captions that are lost in it."""
+    """Reject a kind of table that the trainer does not read, and captions that it would lose."""
     trainer, table = request.trainer, request.trainer.table
     if request.table and (table is None or request.table not in table.kinds):
         known = f"its tables are {' or '.join(table.kinds)}" if table else "it reads no table"
@@ -183,8 +173,8 @@ def _check_table(request: ExportRequest, clips: Sequence[ExportClip]) -> None:
         for clip in clips:
             if clip.caption in table.missing_in_csv:
                 raise UserError(
-                    f"{clip.seen.clip.clip_id}: {trainer.title} takes the caption {clip.caption!r} in CSV for a "
-                    f"missing one; give --table {table.kinds[0]}"
+                    f"{clip.seen.clip.clip_id}: {trainer.title} reads the caption {clip.caption!r} in CSV as missing; "
+                    f"give --table {table.kinds[0]}"
                 )
 
 
@@ -198,7 +188,7 @@ def _no_captions(form: CaptionForm, *, by_rules: bool) -> str:
 
 
 def _file_of(trainer: Trainer, seen: SeenClip) -> str:
-    """Path of a clip in the export; the hub takes at most 10,000 files a folder, so it gets one a film."""
+    """Path of a clip in the export; for the hub with a folder per film, because it allows 10,000 files per folder."""
     name = f"{seen.clip.clip_id}.mp4"
     if trainer.is_hub:
         return f"{seen.split}/{seen.clip.film_id}/{name}"
@@ -211,12 +201,12 @@ def _format_of(clips: Sequence[ExportClip]) -> ClipFormat:
         for clip in (one.seen.clip for one in clips)
     )
     if len(formats) > 1:
-        raise UserError("the films were cut with different settings; build them again with one, or choose --film")
+        raise UserError("the films were cut with different settings; build them again together, or choose --film")
     return next(iter(formats))
 
 
 def _family(request: ExportRequest, clips: ClipFormat) -> Preset | None:
-    """Models that the export is for: the preset's, or those whose frames and rate the clips have already."""
+    """Preset of the models that the export is for: the requested one, or one whose frames and rate the clips have."""
     trainer = request.trainer
     if request.preset:
         if trainer.presets and request.preset.name not in trainer.presets:
@@ -279,7 +269,7 @@ def _checked_films(plan: ExportPlan) -> ExportPlan:
 
 
 def _check_what_is_cut(plan: ExportPlan) -> None:
-    """Check that the films to cut are available, and that there is room; films whose clips are all cut do not count."""
+    """Check that the films with clips to cut are available, and that there is room."""
     out = plan.request.out
     log = CutLog(out)
     needed = [folder.film for folder in plan.folders if spans_to_cut(log, folder, plan.starts(folder), plan.format)]
@@ -290,16 +280,9 @@ def _check_what_is_cut(plan: ExportPlan) -> None:
 
 
 def _is_finished(folder: FilmFolder, stages: Sequence[str]) -> bool:
-    """Return True if the captions and verdicts of a film are of its clips: no build has stopped on it.
+    """Return True if the captions and verdicts of a film belong to its clips, because no build has stopped on it.
 
-    The ids alone do not tell: a clip of another length has the id of an earlier one that began at the same time.
-
-    Args:
-        folder: of the film.
-        stages: names of all stages of a film.
-
-    Raises:
-        StoreError: a table cannot be read.
+    Comparing ids is not enough: clips of different lengths have the same id if they begin at the same time.
     """
     if not is_whole(folder, stages):
         return False

@@ -1,11 +1,11 @@
-"""Clips cut anew from a film at another rate and size: the frames on screen at the moments of each span.
+"""Clips cut again from a film at another rate and size.
 
-The first frame of a clip is the film frame on screen at the start of the span, as `stages/clip_grid.py` chooses it, and
-frame k the one on screen k steps after that frame came up. Counted from the start itself, steps would be uneven, or a
-frame twice, where the start lies near the time of a frame and times are rounded to milliseconds, as in Matroska.
+The first frame of a clip is the film frame on screen at the start of the span, as `stages/clip_grid.py` chooses it.
+Frame k is on screen k steps after that frame appeared. Steps from the start itself would be uneven or repeat a frame if
+the start is near the time of a frame and times are rounded to milliseconds, as in Matroska.
 
-The film is decoded once, from its start to the end of the last span, in a child process. Finished clips are noted in a
-log in the export (`CutLog`), so that a killed export goes on with the next one.
+A child process decodes the film once, to the end of the last span. Finished clips are noted in a log in the export
+(`CutLog`), so that a killed export continues with the next clip.
 
 Checks come first: whether films are available and fast enough, and which clips stay in their scene at the new length.
 """
@@ -44,7 +44,7 @@ DAMAGED = "a part of it cannot be decoded"
 
 
 class CutNote(Record):
-    """Clip that was cut, or the reason why it was not."""
+    """Clip that was cut, or the reason that it was not."""
 
     file: str
     made_from: str
@@ -61,14 +61,14 @@ class CutLog:
         self.notes = {note.file: note for note in _read_notes(out / LOG)}
 
     def known(self, file: str, made_from: str) -> CutNote | None:
-        """Return the note of a file made from the same; None if it was changed or removed since."""
+        """Return the note of a file with these ingredients; None if the file was changed or removed since."""
         note = self.notes.get(file)
         if note is None or note.made_from != made_from:
             return None
         return note if note.left_out or _state(self._out / file) == (note.bytes, note.modified_ns) else None
 
     def add(self, file: str, made_from: str, left_out: str | None = None) -> None:
-        """Append a line about a file, which is complete by now."""
+        """Append a line about a complete file."""
         size, modified = _state(self._out / file) or (0, 0)
         note = CutNote(file=file, made_from=made_from, bytes=size, modified_ns=modified, left_out=left_out)
         append_lines(self._out / LOG, json.dumps(note.model_dump()).encode() + b"\n")
@@ -101,12 +101,7 @@ class RecutJob:
 
 
 def cut_spans(job: RecutJob, progress: Progress) -> None:
-    """Write the clips of all spans of a film, in this process, and note each in the log.
-
-    Raises:
-        RecordError: the film cannot be opened.
-        DiskError: a clip cannot be written.
-    """
+    """Write the clips of all spans of a film, and note each in the log. Raises RecordError or DiskError."""
     log = CutLog(job.out)
     end_seconds = max(span.start_seconds for span in job.spans) + (job.clips.frames + 1) * job.step_seconds
     geometry = Geometry.of(job.film, job.crop)
@@ -128,15 +123,13 @@ class _Picker:
 
     span: Span
     first_seconds: float = 0.0
-    """Time from which steps are counted: that of the first frame, unless it has been on screen for a step or longer."""
+    """Origin of the steps: the time of the first frame, or the span's start if the frame is a step or more older."""
     ordinals: list[int] = field(default_factory=list)
     pictures: list[VideoFrame] = field(default_factory=list)
 
     def moment(self, step_seconds: float) -> float:
         """Time of the next frame."""
-        if not self.pictures:
-            return self.span.start_seconds
-        return self.first_seconds + len(self.pictures) * step_seconds
+        return self.first_seconds + len(self.pictures) * step_seconds if self.pictures else self.span.start_seconds
 
     def add(self, frame: Frame, picture: VideoFrame, step_seconds: float) -> None:
         """Take the next frame."""
@@ -148,7 +141,7 @@ class _Picker:
 
 
 class _Pickers:
-    """The spans under way, fed with the film's frames in order."""
+    """The spans in progress, fed with the film's frames in order."""
 
     def __init__(self, job: RecutJob, scaler: Scaler) -> None:
         self._job, self._scaler = job, scaler
@@ -226,7 +219,7 @@ def _state(path: Path) -> tuple[int, int] | None:
 
 
 def settings_of_cut(folder: FilmFolder) -> dict[str, Any]:
-    """Return `fit`, `crf` and `fields` of a film's clips; the last planned build may have others, and cut nothing."""
+    """Return `fit`, `crf` and `fields` of a film's clips, from the cut itself: a later build may have cut nothing."""
     record = folder.stage_record("cut")
     assert record, "films that are not built to the end are left out"
     film, clips = record.ingredients["film"], record.ingredients["clips"]
@@ -234,14 +227,7 @@ def settings_of_cut(folder: FilmFolder) -> dict[str, Any]:
 
 
 def spans_to_cut(log: CutLog, folder: FilmFolder, starts: Mapping[str, float], clips: ClipFormat) -> tuple[Span, ...]:
-    """Return the spans of a film whose files are not in the export yet.
-
-    Args:
-        log: of the export.
-        folder: of the film.
-        starts: start of each span in seconds, by its file in the export.
-        clips: format of the clips to cut.
-    """
+    """Return the spans of a film, from their starts in seconds by file, whose files are not in the export yet."""
     [crop] = folder.read("crop", Crop)
     film = folder.film
     same = {
@@ -257,25 +243,21 @@ def spans_to_cut(log: CutLog, folder: FilmFolder, starts: Mapping[str, float], c
 
 
 def check_rate(film: Film, preset: Preset) -> None:
-    """Refuse a film with fewer frames a second than the preset.
-
-    Raises:
-        UserError: it is such a film.
-    """
+    """Raise a UserError if a film has fewer frames per second than the preset."""
     rate = nominal_rate(film)
     if rate < preset.fps:
         raise UserError(
-            f"{film.name} has {float(rate):g} frames a second, and --preset {preset.name} needs {preset.fps}: "
-            "frames would be repeated; choose other films with --film, or a slower preset"
+            f"{film.name} has {float(rate):g} frames per second, and --preset {preset.name} needs {preset.fps}; "
+            "choose other films with --film, or a slower preset"
         )
 
 
 def film_notices(film: Film, preset: Preset) -> list[str]:
-    """Return remarks on steps that are not even, and on pictures smaller than the preset's."""
+    """Return remarks on uneven steps, and on pictures smaller than the preset's."""
     notices, steps = [], nominal_rate(film) / preset.fps
     if steps.denominator != 1:
         notices.append(
-            f"{film.name}: {float(nominal_rate(film)):g} frames a second are no multiple of {preset.fps}, so that "
+            f"{film.name}: {float(nominal_rate(film)):g} frames per second are not a multiple of {preset.fps}, so "
             f"steps between frames are {int(steps)} or {int(steps) + 1} film frames"
         )
     if preset.width > film.display_width or preset.height > film.display_height:
@@ -285,13 +267,13 @@ def film_notices(film: Film, preset: Preset) -> list[str]:
 
 
 def length_notices(judged: ClipFormat, cut: ClipFormat) -> list[str]:
-    """Return a remark on clips that are cut longer or shorter than those of the dataset, if by more than a frame."""
+    """Return a remark if the cut clips are longer or shorter than the dataset's clips by more than a frame."""
     before, after = judged.frames / judged.fps, cut.frames / cut.fps
     if abs(before - after) <= 1 / judged.fps:
         return []
     return [
-        f"the clips of the dataset last {float(before):.3g} seconds and those of the preset {float(after):.3g}, from "
-        "the same start: captions and verdicts are of the former"
+        f"the dataset's clips last {float(before):.3g} seconds, the preset's {float(after):.3g} from the same start; "
+        "captions and verdicts are for the dataset's clips"
     ]
 
 
@@ -304,11 +286,7 @@ def inside_scenes(folder: FilmFolder, preset: Preset) -> set[str]:
 
 
 def check_available(film: Film) -> None:
-    """Refuse a film that is no longer where the dataset found it.
-
-    Raises:
-        UserError: it is gone, or has another size.
-    """
+    """Raise a UserError if a film is no longer at its path, or has another size."""
     if is_address(film.source):
         return
     path = Path(film.source)

@@ -1,8 +1,8 @@
 """Writing of an export: clips linked, copied or cut, then captions, tables and configuration.
 
-A file that is there with the same content is not written again. Clips come first, so that an interrupted export has no
-caption without a clip; the note with all its files is written before the first. Files about all clips, which people
-change, come last: the note then has the hashes of what they hold and of what is written to them.
+A file with the same content is not written again. Before the first file, the note lists all files. Clips come before
+captions, so that an interrupted export has no caption without a clip. Files about all clips come last, because people
+edit them: by then, the note has the hashes of their old and their new content.
 """
 
 from __future__ import annotations
@@ -44,23 +44,19 @@ class Written:
 
     clips: int
     changed: int
-    """Files written anew."""
+    """Files written."""
     removed: int
     left_out: Mapping[str, int]
     """Clips without a file, by the reason."""
     edits: Mapping[str, str]
-    """Files that the user changed, and the names of the user's versions: others where files were written anew."""
+    """Names of the user's versions of files that the user changed, by file; the same name if nothing was written."""
 
 
 def write_export(plan: ExportPlan, progress: Progress = silent) -> Written:
     """Write or update an export.
 
-    Args:
-        plan: of `make_plan`.
-        progress: called with (clips done, clips in total), or with seconds of film while they are cut.
-
     Raises:
-        UserError: the disk is full, or a film cannot be read; the same command goes on.
+        UserError: the disk is full, or a film cannot be read; running the same command again continues.
     """
     out = plan.request.out
     with held(out, "animegamer export"):
@@ -86,7 +82,7 @@ def write_export(plan: ExportPlan, progress: Progress = silent) -> Written:
 
 
 def _announce(plan: ExportPlan, before: ExportNote | None) -> ExportNote:
-    """Note the files before they are written, so that a killed export is known as one and leaves nothing behind."""
+    """Note the files before they are written, so that the next export can recognise and remove them after a kill."""
     texts = _captions(plan, plan.clips) | common_files(plan, plan.clips)
     files = (*(clip.file for clip in plan.clips), *texts)
     note = new_note(plan.request.trainer.name, plan.dataset, files, before)
@@ -109,7 +105,7 @@ def _link(plan: ExportPlan, progress: Progress) -> int:
 
 
 def _cut(plan: ExportPlan, progress: Progress) -> tuple[int, dict[str, str]]:
-    """Cut the clips that are not there yet; return their number, and the reason of each that has no file."""
+    """Cut the missing clips; return their number, and the reason for each clip that has no file."""
     wanted: list[Span] = []
     log = CutLog(plan.request.out)
     for folder in plan.folders:
@@ -149,7 +145,7 @@ def _cut_film(plan: ExportPlan, folder: FilmFolder, spans: tuple[Span, ...], pro
 
 
 def _captions(plan: ExportPlan, clips: Sequence[ExportClip]) -> dict[str, str]:
-    """Return the text files beside the clips, by their path in the export."""
+    """Return the text file of each clip by its path in the export, if the trainer reads text files."""
     beside = clips if plan.request.trainer.beside else ()
     return {str(Path(clip.file).with_suffix(".txt")): clip.caption + "\n" for clip in beside}
 

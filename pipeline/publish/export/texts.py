@@ -112,9 +112,10 @@ def _quoted(text: str) -> str:
 def _values(plan: ExportPlan) -> dict[str, object]:
     assert plan.family is not None
     out = plan.request.out.absolute()
+    config = next((file for file in plan.request.trainer.templates.values() if Path(file).stem == "config"), "")
     names = {
         "videos": plan.request.trainer.folder,
-        **{"dataset": "dataset.toml", "config": _config_file(plan), "training": "training.json"},
+        **{"dataset": "dataset.toml", "config": config, "training": "training.json"},
         **{"backend": "multidatabackend.json", "start": "start.sh"},
         **{"output": "training", "model": "training/lora.safetensors"},
         **{"cache": "cache", "cache_vae": "cache/vae", "cache_text": "cache/text"},
@@ -123,10 +124,6 @@ def _values(plan: ExportPlan) -> dict[str, object]:
     paths = {key: str(out / name) for key, name in names.items()}
     side = round((plan.format.width * plan.format.height) ** 0.5)
     return {**paths, "folder": str(out), "clips": plan.format, "family": plan.family.name, "side": side}
-
-
-def _config_file(plan: ExportPlan) -> str:
-    return next((file for file in plan.request.trainer.templates.values() if Path(file).stem == "config"), "")
 
 
 def hub_files(plan: ExportPlan, clips: Sequence[ExportClip]) -> dict[str, str]:

@@ -1,11 +1,11 @@
 """Trainers of video models: the clips they are trained with, the form of their data, and the templates of their files.
 
-Facts are from the trainers' own sources; each entry names the file. All read MP4 files; most read a text file beside
-each (`beside`), the others a table (`table`) with a row a clip. A preset has the frames, rate and size that a family of
+Facts are from the trainers' own sources; each entry names the file. All read MP4 files. Most read a text file per clip
+(`beside`), the others a table (`table`) with a row per clip. A preset has the frames, rate and size that a family of
 models is trained with, 2 seconds each. Wan and HunyuanVideo compress time by 4 and take 4n + 1 frames (musubi-tuner,
 docs/dataset_config.md). LTX-Video takes 8n + 1 (diffusion-pipe, models/ltx_video.py: `round_frames=8`), and so does the
-CogVideoX preset. diffusion-pipe gives the rates of Wan and HunyuanVideo (models/wan/wan.py: `framerate = 16`,
-models/hunyuan_video.py: 24), SimpleTuner's examples the rate of LTX-Video.
+CogVideoX preset. The rates of Wan and HunyuanVideo are from diffusion-pipe (models/wan/wan.py: `framerate = 16`,
+models/hunyuan_video.py: 24). The rate of LTX-Video is from SimpleTuner's examples.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Preset(Record):
     multiple: int
     """The model takes n * multiple + 1 frames."""
     side: int = 16
-    """Width and height are multiples of it: autoencoder and patches together divide them."""
+    """Divisor of width and height: autoencoder and patches together divide both."""
 
     @property
     def clips(self) -> ClipFormat:
@@ -63,9 +63,9 @@ PRESETS: Final = {
 
 
 def pace(film: Film) -> Fraction:
-    """Film seconds per second of a clip: 24000/1001 frames a second count as 24, and their clips play 0.1 % faster.
+    """Film seconds per second of a clip: 24000/1001 frames per second count as 24, so these clips play 0.1% faster.
 
-    Otherwise 49 frames at 24 would show one of 48 film frames twice. That holds for a film with an odd step too.
+    Otherwise 49 frames at 24 per second would show one of 48 film frames twice, even in a film with an odd step.
     """
     return NTSC if film.fps.denominator == 1001 else Fraction(1)
 
@@ -78,13 +78,13 @@ def nominal_rate(film: Film) -> Fraction:
 
 @dataclass(frozen=True)
 class Table:
-    """Table of all clips: the row of a clip by path, caption and size, and the kinds of file that the trainer reads."""
+    """Table of all clips: a function from path, caption and size to a row, and the kinds of file that it reads."""
 
     row: Callable[[str, str, int, int], Row]
     kinds: tuple[TableKind, ...]
-    """The first is written unless another is asked for."""
+    """Kinds of file, the default first."""
     missing_in_csv: frozenset[str] = frozenset()
-    """Captions that the trainer's reader of CSV takes for a missing one."""
+    """Captions that the trainer's reader of CSV reads as missing."""
 
 
 @dataclass(frozen=True)
@@ -94,28 +94,25 @@ class Trainer:
     name: str
     title: str
     presets: tuple[str, ...]
-    """Families whose training it is exported for; empty: any frames, any rate."""
+    """Families of models that it trains; empty: any frames, any rate."""
     folder: str = "videos"
     """Folder of the clips in the export."""
     form: CaptionForm = CaptionForm.sentence
-    """Form of captions unless another is asked for."""
+    """Default form of captions."""
     beside: bool = False
-    """True: a text file beside each clip."""
+    """True: a text file per clip."""
     table: Table | None = None
     templates: Mapping[str, str] = field(default_factory=dict)
     """Files of the export by the template they are made from."""
     is_hub: bool = False
     """True: a folder for the hub, see `texts.py`."""
     unfit: Mapping[str, str] = field(default_factory=dict)
-    """Families that it trains, but not with the frames of the preset, and why."""
+    """Families that it trains, but not with the frames of the preset, with the reason."""
 
 
 _MISSING_IN_PANDAS: Final = frozenset(
-    (
-        *("#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>"),
-        *("N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
-    )
-)
+    ("#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>")
+) | {"N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"}
 """Missing values of `pandas.read_csv`."""
 
 

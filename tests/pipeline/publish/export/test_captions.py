@@ -56,7 +56,7 @@ def test_other_names_need_both(text: str) -> None:
 @pytest.mark.parametrize(
     ("style", "reason"),
     [
-        (CaptionStyle(CaptionForm.sentence, names={"Kiki": "k1k1"}), "no chosen clip names"),
+        (CaptionStyle(CaptionForm.sentence, names={"Kiki": "k1k1"}), "no chosen clip has this character"),
         (CaptionStyle(CaptionForm.sentence, "two\nlines"), "one line"),
         (CaptionStyle(CaptionForm.tags, "a, b"), "comma.*--trigger"),
         (CaptionStyle(CaptionForm.sentence, names={"Ponyo": "Sosuke"}), "Ponyo and Sosuke would both be Sosuke"),

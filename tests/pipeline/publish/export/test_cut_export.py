@@ -78,14 +78,14 @@ def test_uneven_steps_enlarged_pictures_and_another_length_are_said_and_a_slow_f
     dataset = open_dataset(data)
     notices = make_plan(dataset, request(tmp_path / "out"), STAGE_NAMES).notices
     assert not any("the same start" in notice for notice in notices)
-    assert any("24 frames a second are no multiple of 16" in notice for notice in notices)
+    assert any("24 frames per second are not a multiple of 16" in notice for notice in notices)
     assert any("320x180 is enlarged to 832x480" in notice for notice in notices)
     [folder] = dataset.folders()
     folder.write("clips", [row.model_copy(update={"frames": 32}) for row in folder.read("clips", Clip)])
     notices = make_plan(dataset, request(tmp_path / "out"), STAGE_NAMES).notices
-    assert any("dataset last 4 seconds and those of the preset 2.06" in notice for notice in notices)
+    assert any("dataset's clips last 4 seconds, the preset's 2.06" in notice for notice in notices)
     folder.save_film(folder.film.model_copy(update={"fps": Fraction(12)}))
-    with pytest.raises(UserError, match=r"12 frames a second, and --preset wan needs 16"):
+    with pytest.raises(UserError, match=r"12 frames per second, and --preset wan needs 16"):
         export(dataset, tmp_path / "out")
 
 
@@ -98,7 +98,7 @@ def test_new_clips_are_not_exported_with_the_verdicts_of_earlier_ones(tmp_path: 
     for stage in plan.stages[: STAGE_NAMES.index(until) + 1]:
         perform(stage, folder)
     assert {row.clip_id for row in folder.read("clips", Clip)} & verdicts.keys(), "new clips have ids of earlier ones"
-    with pytest.raises(UserError, match=r"did not reach its end: film\.mp4; run `animegamer build`"):
+    with pytest.raises(UserError, match=r"did not finish: film\.mp4; run `animegamer build`"):
         make_plan(plan.dataset, ExportRequest(TRAINERS["folder"], tmp_path / "out"), STAGE_NAMES)
 
 

@@ -247,7 +247,7 @@ def test_rules_alone_are_no_captions_for_a_trainer(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"made by rules.*--captions instruction"):
         export(dataset, tmp_path / "out", "musubi-tuner", preset=PRESETS["wan"])
     plan = make_plan(dataset, ExportRequest(TRAINERS["folder"], tmp_path / "out"), STAGE_NAMES)
-    assert f"{len(plan.clips)} of {len(plan.clips)} captions are made by rules alone" in " ".join(plan.notices)
+    assert f"{len(plan.clips)} of {len(plan.clips)} captions come from rules alone" in " ".join(plan.notices)
 
 
 def test_films_whose_build_has_stopped_are_left_out_and_named(dataset: Dataset, tmp_path: Path) -> None:
