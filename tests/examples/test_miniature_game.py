@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from examples.world.puppet_motions import Cue
 from examples.world.puppets import CAST
 from examples.world.scenery import PLACES
 from models.checkpoint import Checkpoint
-from models.config import CONFIG, mini_config
+from models.config import mini_config
 from models.engine import Engine
 from models.engine_options import SHIPPED_GUIDANCE, SHIPPED_STEPS, EngineOptions
 from models.shipped import PACKED, shipped
@@ -57,14 +56,6 @@ def begin(out: Path, story: int = HELD_OUT["stories-1"]) -> Checkpoint:
     return new_checkpoint(out / "image_encoder" / "result", mini_config())
 
 
-def repacked(folder: Path) -> Path:
-    """Copy the packed model with another text about it."""
-    shutil.copytree(PACKED, folder)
-    config = json.loads((folder / CONFIG).read_text())
-    (folder / CONFIG).write_text(json.dumps({**config, "about": "Another one."}))
-    return folder
-
-
 def test_the_packed_model_is_small() -> None:
     assert sum(path.stat().st_size for path in PACKED.rglob("*") if path.is_file()) <= MOST_BYTES
 
@@ -93,20 +84,6 @@ def test_the_packed_model_takes_the_place_of_a_trained_one_but_never_of_a_traini
     with pytest.raises(UserError, match="begun/model holds a training: name another --out"):
         unpack_model(tmp_path / "begun")
     assert not (tmp_path / "begun" / "model" / "adapt").exists()
-
-
-def test_another_packed_model_takes_the_place_of_the_unpacked_one(tmp_path: Path) -> None:
-    begin(tmp_path)
-    unpack_model(tmp_path)
-    unchanged = (tmp_path / "unpacked" / CONFIG).stat().st_mtime_ns
-    unpack_model(tmp_path)
-    assert (tmp_path / "unpacked" / CONFIG).stat().st_mtime_ns == unchanged
-    packed = repacked(tmp_path / "packed")
-    unpack_model(tmp_path, packed)
-    assert Checkpoint.open(tmp_path / "model" / "adapt" / "result").config.about == "Another one."
-    (tmp_path / "autoencoder" / "curve.jsonl").touch()
-    with pytest.raises(UserError, match="autoencoder holds a training: name another --out"):
-        unpack_model(tmp_path)
 
 
 @pytest.mark.parametrize("story", [HELD_OUT["stories-1"], 4])

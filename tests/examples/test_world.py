@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from examples.world.acting import closer, drift, held, pan, zoom
+from examples.world.acting import drift, pan, zoom
 from examples.world.film import FPS, pictures_of
 from examples.world.paintings import Painting
 from examples.world.places import DrawnPlace, Figure
@@ -83,19 +83,6 @@ def test_a_zoom_is_told_and_so_is_what_it_makes_of_a_speed() -> None:
     *_, last_HWC = pictures_of([scene])
     assert middle_of(last_HWC, 0) == pytest.approx(truth.frames[-1].characters[0].position, abs=0.3)
     assert ((last_HWC[..., 0] > 130).sum()) == pytest.approx((2 * SIDE) ** 2, rel=0.1)
-
-
-def test_what_leaves_an_endless_place_enters_it_on_the_other_side() -> None:
-    scene = Scene("round", 5, place(), drift("Blue", (60, 24), (8, 0)), 1)
-    last = truth_about([scene], FPS).frames[-1].characters[0]
-    assert (last.position, last.moved) == ((28, 24), (8, 0))
-    assert middle_of(scene.picture(4), 0) == pytest.approx(last.position, abs=0.02)
-
-
-def test_a_held_camera_moves_with_the_drawings_and_a_closer_one_stays_inside() -> None:
-    look = held(pan((0, 0, 64, 48), 2), 3)
-    assert [look(frame)[0] for frame in range(7)] == [0, 0, 0, 2, 2, 2, 4]
-    assert closer((0, 0, 64, 48), 60, 4, 2) == (32, 0, 64, 24)
 
 
 def test_every_mixed_frame_holds_the_share_of_the_new_scene_that_the_truth_says() -> None:

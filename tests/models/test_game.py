@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -176,29 +175,6 @@ def test_a_cancelled_turn_leaves_no_trace(engine: Engine, undisturbed: Turn, whe
     assert game.state is before
     (turn,) = game.play("Qiqi runs")
     np.testing.assert_array_equal(turn.frames_THWC, undisturbed.frames_THWC)
-
-
-def test_progress_is_reported_for_every_part_and_step(engine: Engine) -> None:
-    updates: list[tuple[str, int, int]] = []
-    next(Game(engine).play("Qiqi runs", lambda part, done, total: updates.append((part, done, total))))
-    parts = {"game model": 1, "denoising": 2, "frames": 1}
-    assert updates == [(part, done, total) for part, total in parts.items() for done in range(total + 1)]
-
-
-def test_instructions_are_read_lazily() -> None:
-    engine = PaintedEngine()
-    game = Game(engine)
-    asked: list[str] = []
-
-    def player() -> Iterator[str]:
-        for instruction in STORY:
-            asked.append(instruction)
-            yield instruction
-
-    turns = game.play(player())
-    assert (asked, engine.seen, game.state.turns) == ([], [], 0)
-    assert next(turns).instruction == STORY[0]
-    assert (asked, game.state.turns) == (STORY[:1], 1)
 
 
 def test_a_long_game_drops_its_first_turns() -> None:

@@ -13,14 +13,13 @@ import torch
 from torch import Tensor
 from transformers import MistralConfig, MistralModel
 
-from models.game_model import GameModel, block_numbers, query_block_mask
+from models.game_model import GameModel, query_block_mask
 from models.tokens import LEGAL_IDS, VOCABULARY, State, TokenPrompt
 from tests.support.networks.small_game_model import (
     HIDDEN,
     SHOT,
     STATE,
     WIDTH,
-    mistral_tokenizer,
     past_turn,
     prompt_of,
     shared_model,
@@ -92,15 +91,6 @@ def test_a_prompt_longer_than_the_sliding_window_is_read_the_same_with_a_cache(a
         prediction = model.predict(prompt)
         torch.testing.assert_close(prediction.shot_tokens_LD, shot_tokens_LD, atol=1e-4, rtol=1e-4)
         assert prediction.state == state
-
-
-def test_the_released_shift_reads_past_the_last_query() -> None:
-    prompt = prompt_of("Qiqi runs")
-    states_LH = states_without_cache(model := shared_model(shift=3), prompt, [])
-    tail = [mistral_tokenizer().convert_ids_to_tokens(int(one)) for one in prompt.ids_L[-SHOT:]]
-    assert tail == ["<frame_00003>", "<frame_00004>", "<frame_00005>", "</frame>", "</img>", "<ML>"]
-    expected_LD = model.output_resampler(states_LH[-SHOT:])
-    torch.testing.assert_close(model.predict(prompt).shot_tokens_LD, expected_LD.detach(), atol=1e-4, rtol=1e-4)
 
 
 def test_the_trained_copy_of_the_last_norm_is_used() -> None:
@@ -291,12 +281,6 @@ def test_two_blocks_do_not_attend_to_each_other(attention: str) -> None:
     assert torch.equal(run(model, changed_1LH, query_mask_1L)[:, :6], result[:, :6]), (
         "a later turn leaks into an earlier"
     )
-
-
-def test_blocks_are_numbered_row_by_row() -> None:
-    mask_BL = torch.tensor([[1, 1, 0, 1, 0, 0], [0, 1, 1, 0, 1, 1], [0, 0, 0, 0, 0, 0]]).bool()
-    expected = [[0, 0, -1, 1, -1, -1], [-1, 0, 0, -1, 1, 1], [-1] * 6]
-    assert block_numbers(mask_BL).tolist() == expected
 
 
 @ATTENTIONS

@@ -20,7 +20,6 @@ from tests.support.networks.small_game_model import (
     STATE,
     past_turn,
     prompt_of,
-    shared_model,
     small_base,
     small_model,
 )
@@ -120,15 +119,6 @@ def test_half_precision_predicts_close_to_full(dtype: torch.dtype) -> None:
     assert nn.functional.cosine_similarity(result.float(), expected, dim=1).min() > 0.98
 
 
-def test_resamplers_may_stay_in_full_precision() -> None:
-    model, prompt = small_model(), prompt_of("Qiqi runs", past_turn(1))
-    expected = model.predict(prompt).shot_tokens_LD
-    model.language_model.to(torch.bfloat16)
-    result = model.predict(prompt).shot_tokens_LD
-    assert result.dtype == torch.float32
-    assert nn.functional.cosine_similarity(result, expected, dim=1).min() > 0.98
-
-
 def test_half_precision_base_trains_under_autocast() -> None:
     model = small_model()
     for parameter in model.parameters():
@@ -140,14 +130,3 @@ def test_half_precision_base_trains_under_autocast() -> None:
     output.shot_tokens_BLD.float().square().mean().backward()
     grads = [one.grad for one in model.parameters() if one.requires_grad and one.grad is not None]
     assert all(one.isfinite().all() and one.dtype == torch.float32 for one in grads)
-
-
-def test_resamplers_are_two_linear_layers_around_an_exact_gelu() -> None:
-    model = shared_model()
-    for resampler in (model.input_resampler, model.output_resampler):
-        first, between, last = resampler
-        assert isinstance(between, nn.GELU)
-        x = torch.randn(2, first.in_features)
-        hidden = x @ first.weight.T + first.bias
-        exact = hidden * 0.5 * (1 + torch.erf(hidden / 2**0.5))
-        torch.testing.assert_close(resampler(x), exact @ last.weight.T + last.bias, atol=1e-4, rtol=1e-4)

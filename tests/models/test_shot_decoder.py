@@ -106,15 +106,6 @@ def test_half_precision_loads_and_computes(stock_folder: Path):
         assert velocity.isfinite().all()
 
 
-@pytest.mark.parametrize("name", ["proj_out.weight", "time_embedding.linear_1.bias"])
-def test_a_folder_that_lacks_a_tensor_is_refused(stock_folder: Path, name: str):
-    tensors = load_file(stock_folder / WEIGHTS)
-    del tensors[name]
-    save_file(tensors, stock_folder / WEIGHTS, metadata={"format": "pt"})
-    with pytest.raises(ValueError, match=name):
-        ShotDecoder.from_pretrained(stock_folder, **decoder_options(config()))
-
-
 def test_a_folder_with_a_tensor_too_many_is_refused(stock_folder: Path):
     tensors = load_file(stock_folder / WEIGHTS)
     save_file({**tensors, "ofs_embedding.x": torch.zeros(1)}, stock_folder / WEIGHTS, metadata={"format": "pt"})
@@ -179,29 +170,12 @@ def test_the_scope_is_not_rounded_before_it_is_embedded():
     assert not torch.equal(*near)
 
 
-def test_each_shot_of_a_batch_has_its_own_scope():
-    decoder = made()
-    latents, tokens, timesteps = inputs()
-    both = denoise(decoder, latents, tokens, timesteps, torch.tensor([0.5, 40.0]))
-    for i, scope in enumerate((0.5, 40.0)):
-        one = slice(i, i + 1)
-        alone = denoise(decoder, latents[one], tokens[one], timesteps[one], torch.tensor([scope]))
-        torch.testing.assert_close(both[one], alone, atol=1e-5, rtol=1e-4)
-
-
 def test_wrong_shapes_are_refused():
     decoder, (latents, tokens, timesteps) = made(), inputs()
     with pytest.raises(ValueError, match="latents must be"):
         denoise(decoder, latents[:, :4], tokens, timesteps, None)
     with pytest.raises(ValueError, match="shot tokens must be"):
         denoise(decoder, latents, tokens[:, :79], timesteps, None)
-
-
-def test_fresh_adapters_change_nothing():
-    decoder = made()
-    before = denoise(decoder, *inputs(), None)
-    add_lora(decoder, config().shot_decoder)
-    assert torch.equal(denoise(decoder, *inputs(), None), before)
 
 
 @pytest.mark.parametrize("alpha", [1, 8])
@@ -228,18 +202,6 @@ def test_only_attention_projections_have_adapters():
     adapted = {name.split(".lora_A")[0] for name, _ in decoder.named_parameters() if ".lora_A." in name}
     projections = ("to_q", "to_k", "to_v", "to_out.0")
     assert adapted == {f"transformer_blocks.{i}.attn1.{each}" for i in (0, 1) for each in projections}
-
-
-@pytest.mark.parametrize("alpha", [1, 8])
-def test_saved_adapters_load_into_a_fresh_decoder(tmp_path: Path, alpha: int):
-    first, fresh = made(), made()
-    add_lora(first, config(lora_rank=8, lora_alpha=alpha).shot_decoder)
-    shake_adapters(first)
-    first.save_lora_adapter(tmp_path)
-    fresh.load_lora_adapter(tmp_path, prefix=None, weight_name="pytorch_lora_weights.safetensors")
-    expected = denoise(first, *inputs(), None)
-    assert torch.equal(denoise(fresh, *inputs(), None), expected)
-    assert not torch.allclose(denoise(made(), *inputs(), None), expected)
 
 
 def test_own_parameters_are_the_adaln_of_the_blocks_and_the_scope_embedding():
@@ -314,15 +276,6 @@ def test_the_published_count_is_ours_plus_two_parts():
     ours = count(list(encoder.parameters())) + count(list(decoder.parameters()))
     assert ours + table + unused_norm == 1_746_779_840
     assert sum("lora_" in name for name, _ in decoder.named_parameters()) == 240
-
-
-def test_the_warm_up_trains_only_the_motion_scope_of_the_decoder():
-    encoder, decoder = small()
-    unfreeze_for_warm_up(encoder, decoder)
-    names = {name for name, parameter in decoder.named_parameters() if parameter.requires_grad}
-    assert len(names) == 4
-    assert all(name.startswith("time_embedding.motion.") for name in names)
-    assert len(thawed(encoder)) == len(list(encoder.parameters()))
 
 
 def test_later_phases_undo_the_earlier_ones():

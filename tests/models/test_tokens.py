@@ -11,10 +11,9 @@ import sentencepiece
 import torch
 from transformers import AutoTokenizer, LlamaTokenizer
 
-from models.config import RELEASED_CONVENTIONS, Conventions
+from models.config import Conventions
 from models.tokens import (
     ADDED_TOKENS,
-    LEGAL_IDS,
     UNKNOWN,
     PastTurn,
     State,
@@ -147,13 +146,6 @@ def test_a_prompt_is_the_encoding_of_the_whole_text(doubled: bool) -> None:
     assert learn.ids_L.tolist() == [1, *whole(text + state + "</TURN></s>", add_special_tokens=False).input_ids]
 
 
-def test_the_end_tag_is_doubled_only_in_past_turns_of_the_released_conventions() -> None:
-    end = PUBLISHED_IDS["</ST>"]
-    for conventions, count in ((Conventions(), 3), (RELEASED_CONVENTIONS, 5)):
-        prompt = write_prompt(mistral(), [past_turn(), past_turn()], CAPTION, 5, conventions, STATE)
-        assert prompt.ids_L.tolist().count(end) == count
-
-
 def test_masks_history_and_slots_have_the_right_positions() -> None:
     prompt = prompt_of("Qiqi runs", past_turn("Qiqi sleeps", fill=1), past_turn("Qiqi eats", fill=2), target=STATE)
     ids = prompt.ids_L.tolist()
@@ -169,15 +161,6 @@ def test_masks_history_and_slots_have_the_right_positions() -> None:
     ]
     assert [ids[place + 1] for place in prompt.state_slots] == [32270, 32268, 32267, 32266]
     assert min(prompt.state_slots) > max(frames[2])
-
-
-def test_a_prompt_to_play_ends_before_the_predicted_level() -> None:
-    prompt = prompt_of(CAPTION)
-    assert prompt.history_LD is None
-    assert prompt.target is None
-    assert not prompt.history_mask_L.any()
-    assert prompt.state_slots == (len(prompt.ids_L) - 1,)
-    assert prompt.ids_L[-1] == PUBLISHED_IDS["<ML>"]
 
 
 @pytest.mark.parametrize("around", ["{}", "Qiqi {} runs", "{0}{0}", "Qiqi<TURN>{}</TURN>"])
@@ -215,12 +198,6 @@ def test_past_turns_of_another_number_of_tokens_are_refused() -> None:
         prompt_of(CAPTION, past_turn(tokens=7))
     with pytest.raises(ValueError, match="float matrix"):
         PastTurn(CAPTION, torch.zeros(1, 5, 4), STATE)
-
-
-def test_states_are_written_and_read_as_ids() -> None:
-    assert STATE.ids == (32270, 32268, 32267, 32266)
-    assert State.from_ids(STATE.ids) == STATE
-    assert LEGAL_IDS == ((32268, 32269, 32270, 32271, 32272), (32267, 32268), (32267, 32268), (32266, 32268))
 
 
 @pytest.mark.parametrize(

@@ -52,11 +52,6 @@ def test_accelerate_reads_the_file_as_its_name_says(path: Path) -> None:
         assert set(launched.fsdp_transformer_layer_cls_to_wrap.split(",")) == blocks()
 
 
-def test_the_recipe_for_eight_clips_is_valid() -> None:
-    recipe = read_recipe("full", path=ROOT / "training" / "launch" / "overfit.toml")
-    assert (recipe.shot.joint.steps, recipe.shot.joint.batch_size, recipe.validation.pictures) == (1000, 8, 8)
-
-
 def test_batches_for_two_machines_are_shared_by_sixteen_processes() -> None:
     recipe = read_recipe("full", path=ROOT / "training" / "launch" / "two-machines.toml")
     for phase in PHASES:
@@ -168,14 +163,6 @@ def slurm(folder: Path, command: str, before: str = ":") -> subprocess.Popen[str
 def lines(folder: Path, first: str) -> Sequence[str]:
     log = (folder / "log").read_text().splitlines() if (folder / "log").exists() else []
     return [line for line in log if line.startswith(first)]
-
-
-def test_slurm_starts_all_phases_on_each_node(tmp_path: Path) -> None:
-    assert slurm(tmp_path, "exit 0").wait(30) == 0
-    assert lines(tmp_path, "animegamer") == [
-        "animegamer train all --accelerate two.yaml --machine-rank 3 --main-address node-0 --data my data --out run"
-    ]
-    assert lines(tmp_path, "scontrol") == []
 
 
 def test_slurm_passes_sigterm_on_waits_for_the_state_and_requeues(tmp_path: Path) -> None:

@@ -65,18 +65,6 @@ def test_norms_adaln_biases_and_embeddings_are_not_decayed() -> None:
     assert any(name.startswith("encoder.") for name in first)
 
 
-def test_a_step_without_gradient_shrinks_only_decayed_parameters() -> None:
-    network = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3))
-    before = [parameter.detach().clone() for parameter in network.parameters()]
-    optimizer = make_optimizer(network, loop(learning_rate=0.5, weight_decay=0.1))
-    for parameter in network.parameters():
-        parameter.grad = torch.zeros_like(parameter)
-    optimizer.step()
-    shares = (0.95, 1, 1, 1)  # 1 - rate * decay, of the first layer's matrix alone
-    for parameter, old, share in zip(network.parameters(), before, shares, strict=True):
-        torch.testing.assert_close(parameter.detach(), share * old)
-
-
 def test_muon_moves_a_matrix_alike_in_all_directions_and_adamw_the_rest() -> None:
     torch.manual_seed(0)
     network = nn.Sequential(nn.Conv3d(6, 8, (1, 2, 2)), nn.LayerNorm(8))
@@ -173,21 +161,6 @@ def test_the_moving_average_is_that_of_diffusers(on_cpu: bool) -> None:
         theirs.step(trained)
     for one, other in zip(ours.means, theirs.shadow_params, strict=True):
         torch.testing.assert_close(one, other)
-
-
-def test_the_average_takes_the_place_of_the_weights_for_a_while() -> None:
-    trained = parameters()
-    before = [parameter.detach().clone() for parameter in trained]
-    average = MovingAverage(trained, 0.5)
-    average.step()
-    move_all(trained, 1.0)
-    average.step()
-    with average.in_place():
-        for parameter, mean, start in zip(trained, average.means, before, strict=True):
-            assert torch.equal(parameter, mean)
-            torch.testing.assert_close(parameter.detach(), start + 9 / 11)  # d_2 = 2 / 11
-    for parameter, start in zip(trained, before, strict=True):
-        assert torch.equal(parameter, start + 1)
 
 
 def test_the_moving_average_continues_from_its_state_to_the_bit() -> None:

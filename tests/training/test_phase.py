@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -45,18 +44,6 @@ def value(item: int) -> Tensor:
 def seen(item: int, own: list[int]) -> Tensor:
     own.append(item)
     return value(item)
-
-
-def test_values_are_gathered_from_the_device_of_the_process() -> None:
-    gathered: list[torch.device] = []
-
-    def gather(rows: Tensor) -> Tensor:
-        gathered.append(rows.device)
-        return rows
-
-    accelerator = SimpleNamespace(process_index=0, num_processes=1, device=torch.device("meta"), gather=gather)
-    Share.of(accelerator).values([1, 2], value)  # type: ignore[arg-type]
-    assert gathered == [torch.device("meta")]
 
 
 class Seen(nn.Module):

@@ -13,7 +13,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.profiler import profile
 
 from training.config import Precision
-from training.processes import attention_for, has_instructions, new_accelerator, resolved, training_device
+from training.processes import attention_for, has_instructions
 
 CPU = torch.device("cpu")
 PHASES = """
@@ -39,10 +39,6 @@ for precision in ("no", "bf16", "no"):
 )
 def test_a_processor_has_bf16_by_its_instructions(capabilities: dict[str, Any], has: bool) -> None:
     assert has_instructions(capabilities) == has
-
-
-def test_accelerator_and_frozen_weights_agree_about_auto() -> None:
-    assert new_accelerator("auto").mixed_precision == resolved("auto", training_device())
 
 
 def attention_of(precision: Precision, queries_BHLD: Tensor) -> tuple[Tensor, set[str]]:

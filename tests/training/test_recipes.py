@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 import tomllib
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flows.train_run import Ablation, RecipeName
 from pipeline.core.errors import UserError
 from pipeline.core.toml import as_toml
 from training.config import Recipe
@@ -24,7 +22,6 @@ from training.recipes import (
     merged,
     read_recipe,
     tiny,
-    without_steps,
 )
 
 
@@ -32,11 +29,6 @@ from training.recipes import (
 def test_a_printed_recipe_is_read_back(name: str) -> None:
     recipe = RECIPES[name]()
     assert Recipe.model_validate(tomllib.loads(as_toml(recipe))) == recipe
-
-
-@pytest.mark.parametrize(("enum", "names"), [(RecipeName, RECIPES), (Ablation, ABLATIONS)])
-def test_the_command_line_offers_all_recipes(enum: type[StrEnum], names: tuple[str, ...]) -> None:
-    assert [member.value for member in enum] == list(names)
 
 
 def test_the_full_recipe_is_that_of_the_paper() -> None:
@@ -150,12 +142,3 @@ def test_a_phase_is_another_by_the_settings_that_its_result_depends_on(
     changes: dict[str, Any], phases: list[str]
 ) -> None:
     assert changed(**changes) == phases
-
-
-def test_steps_alone_make_no_other_phase() -> None:
-    def note(**loop: Any) -> dict[str, Any]:
-        recipe = Recipe.model_validate(merged(tiny().model_dump(), {"game": {"loop": loop}}))
-        return without_steps({"data": "steps", "recipe": ingredients_of(recipe, "game")})
-
-    assert note(steps=5) == note(steps=6)
-    assert note(steps=5) != note(steps=5, seed=1)

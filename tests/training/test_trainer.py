@@ -236,13 +236,6 @@ def test_reading_processes_end_well_beside_services_of_the_training_process(tmp_
     Trainer(Sum(), loop(loader_workers=1), tmp_path, Accelerator(cpu=True)).run(lambda _: None)
 
 
-def test_an_average_is_exported_instead_of_the_last_weights(tmp_path: Path) -> None:
-    last = trained(tmp_path / "last", loop())
-    averaged = trained(tmp_path / "averaged", loop(ema_decay=0.99))
-    assert not same(last, averaged)
-    assert averaged["layer.weight"].sum() < last["layer.weight"].sum() < 4
-
-
 def test_accumulated_gradients_are_those_of_the_whole_batch(tmp_path: Path) -> None:
     whole, parts = Sum(Line()), Sum(Line())
     whole.network.dropout.p = parts.network.dropout.p = 0.0

@@ -134,13 +134,6 @@ def test_an_interrupt_leaves_no_files(tmp_path: Path, download: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_existing_target_is_not_overwritten(tmp_path: Path, download: Path) -> None:
-    (tmp_path / "mine.txt").write_text("kept")
-    with pytest.raises(UserError, match="exists already"):
-        import_weights(download, tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
-
-
 def test_files_of_one_release_are_found(tmp_path: Path) -> None:
     tiny: State = {"weight": torch.zeros(1)}
     with pytest.raises(UserError, match="holds no published weights"):

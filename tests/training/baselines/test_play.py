@@ -17,11 +17,11 @@ from models.game import Agent
 from models.tokens import State
 from models.turns import Values, turn_seed
 from pipeline.core.errors import UserError
-from tests.support.networks.tiny_baselines import FRAMES, HEIGHT, WIDTH, brief_baseline, brief_config
+from tests.support.networks.tiny_baselines import FRAMES, HEIGHT, WIDTH, brief_baseline
 from tests.support.networks.tiny_models import shake
 from training.baselines.agents import GC, GFC, GSC, load_baseline
 from training.baselines.config import CONFIG, BaselineConfig, BaselineKind, full
-from training.baselines.folder import BaselineFolder, new_baseline
+from training.baselines.folder import BaselineFolder
 from training.baselines.pipelines import ADALN, LORA, keep_positions, save_adapters
 from training.baselines.router import NEUTRAL, SceneDescription, StoryTurn
 
@@ -34,15 +34,6 @@ def test_in_half_precision_no_network_keeps_a_wider_adaln() -> None:
     transformer = BaselineFolder.open(brief_baseline("gc")).video("cuda").transformer
     parts = {name: parameter.dtype for name, parameter in transformer.named_parameters() if ".lora_" not in name}
     assert set(parts.values()) == {torch.float16}
-
-
-def test_a_last_frame_that_only_repeats_is_left_out() -> None:
-    agent = load_baseline(brief_baseline("gc"))
-    agent.config = agent.config.model_copy(
-        update={"video": agent.config.video.model_copy(update={"still_last_frame": True})}
-    )
-    (turn,) = agent.play(STORY[:1])
-    assert len(turn.frames_THWC) == FRAMES - 1
 
 
 class Script:
@@ -188,14 +179,6 @@ def test_a_shorter_shot_keeps_the_learned_positions_of_its_frames(tmp_path: Path
     torch.testing.assert_close(tokens_BLD[0], without_LD + learned[0, : text + 3 * patches].float())
     with pytest.raises(UserError, match="positions for 9 frames, not for 17"):
         keep_positions(transformer, 17)
-
-
-def test_the_same_seed_writes_the_same_baseline(tmp_path: Path) -> None:
-    new_baseline(tmp_path / "again", brief_config("gc"), seed=1)
-    first = sorted(path.relative_to(brief_baseline("gc")) for path in brief_baseline("gc").rglob("*.safetensors"))
-    assert Path(LORA) in first
-    for path in first:
-        assert (tmp_path / "again" / path).read_bytes() == (brief_baseline("gc") / path).read_bytes()
 
 
 @pytest.mark.slow

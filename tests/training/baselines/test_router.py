@@ -97,13 +97,6 @@ def test_a_failing_server_is_retried_and_then_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    "around", ["{}", "<think>{{not this}}</think>\n```json\n{}\n```", "Here it is:\n{}\nEnjoy!"], ids=str
-)
-def test_text_around_the_object_is_ignored(around: str) -> None:
-    assert parse_scene(around.format(json.dumps(GOOD))) == SCENE
-
-
-@pytest.mark.parametrize(
     ("changes", "fault"),
     [
         ({"motion_level": "4"}, "motion_level"),

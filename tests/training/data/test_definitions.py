@@ -26,21 +26,11 @@ from training.data.feature_cache import (
 )
 from training.data.shards import open_shards
 from training.data.turns import Catalog
-from training.recipes import tiny
 
 
 @pytest.fixture(scope="module")
 def catalog() -> Catalog:
     return Catalog.read(open_shards(small_dataset(), "train"))
-
-
-def test_frames_of_another_size_are_other_features(tmp_path: Path, catalog: Catalog) -> None:
-    checkpoint = Checkpoint.open(tiny_checkpoint())
-    shot = checkpoint.config.shot_decoder.model_copy(update={"height": 32, "width": 48})
-    small = Checkpoint(checkpoint.folder, checkpoint.config.replaced(shot_decoder=shot))
-    caches = [open_cache(tmp_path, catalog, each, tiny(), ("patches",), shared=True) for each in (checkpoint, small)]
-    assert caches[0].features["patches"].shape == caches[1].features["patches"].shape
-    assert caches[0].features["patches"] != caches[1].features["patches"]
 
 
 def test_the_published_model_needs_80_gb_for_20_000_clips() -> None:

@@ -169,17 +169,6 @@ def test_a_run_killed_in_the_middle_is_continued_to_the_same_bytes(tmp_path: Pat
     assert contents(broken) == contents(whole)
 
 
-def test_leftovers_of_a_killed_write_are_ignored_and_swept(tmp_path: Path, catalog: Catalog) -> None:
-    before = contents(filled(tmp_path / "whole", catalog).folder)
-    name = catalog.shards[0].name.replace(".tar", ".safetensors")
-    left = (tmp_path / "cache/pixels" / name).with_name(".film.animegamer-tmp-12345678.safetensors")
-    left.parent.mkdir(parents=True)
-    left.write_bytes(before[f"pixels/{name}"][:500])
-    os.utime(left, (0, 0))
-    assert FeatureCache(tmp_path / "cache", catalog, [PIXELS]).faults("pixels")[catalog.shards[0].name] == "is missing"
-    assert contents(filled(tmp_path / "cache", catalog).folder) == before
-
-
 @pytest.mark.parametrize(
     ("encode", "says"),
     [

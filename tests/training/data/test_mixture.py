@@ -44,13 +44,6 @@ def alone(place: str, split: str = "train") -> Catalog:
     return Catalog.read(open_shards(place, split))  # type: ignore[arg-type]
 
 
-def test_one_dataset_is_read_as_it_is(places: tuple[str, str]) -> None:
-    mixture = Mixture.of(places[1])
-    assert mixture.splits == ["train"]
-    assert mixture.catalogs() == {"train": alone(places[1])}
-    assert mixture.level_values(alone(places[1])) == LEVEL_VALUES
-
-
 def test_each_dataset_keeps_its_own_splits(places: tuple[str, str], tmp_path: Path) -> None:
     mixture = Mixture.of(places)
     for catalogs in (mixture.catalogs(tmp_path), mixture.catalogs(tmp_path)):  # read, then from the cached files
@@ -77,12 +70,6 @@ def test_levels_are_binned_anew_by_one_set_of_edges(places: tuple[str, str]) -> 
         assert motion.level == 1 + sum(edge < motion.scope_px for edge in edges)
         assert turn.state.level == motion.level
     assert mixture.level_values(catalogs["train"]) == LEVEL_VALUES  # these clips have no other scopes
-
-
-def test_equal_edges_stay(places: tuple[str, str], tmp_path: Path) -> None:
-    third = write(tmp_path / "third", "three.mkv")
-    (edges,) = {turn.sample.motion.edges for turn in Mixture.of((places[0], third)).catalogs()["train"].turns}
-    assert edges == alone(third).turns[0].sample.motion.edges
 
 
 def test_casts_are_joined_by_name_or_kept_apart(places: tuple[str, str]) -> None:
@@ -136,11 +123,6 @@ def test_only_names_of_several_casts_change_and_only_whole_words(places: tuple[s
 )
 def test_a_weight_follows_the_address(text: str, source: Source) -> None:
     assert Source.of(text) == source
-
-
-def test_weights_are_ratios() -> None:
-    assert Mixture.of(["a=4", "b=2"]) == Mixture.of(["a=2", "b"])
-    assert Mixture.of(["a=2", "b=2"]) == Mixture.of(["a", "b"])
 
 
 class Letters:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pipeline.core.errors import UserError
 from training.baselines.phases import PictureExamples
-from training.data.order import Batches, Position, chooser, epoch_order, generator, spread, stratified
+from training.data.order import Batches, Position, chooser, epoch_order, spread
 from training.phases.shot import ShotExamples
 
 
@@ -80,11 +80,6 @@ def levels(kind: str, batch: list[Position]) -> list[float]:
     return [getattr(examples[place], "timestep" if kind == "shot" else "sigma") for place in batch]
 
 
-def test_the_timesteps_of_a_step_cover_their_range_evenly() -> None:
-    for batch in batches(range(20)):
-        assert [int(timestep * BATCH / 1000) for timestep in levels("shot", batch)] == list(range(BATCH))
-
-
 def test_the_noise_levels_of_pictures_fall_into_bands_of_equal_probability() -> None:
     def share_below(sigma: float) -> float:
         """Share of a standard normal below the logit of sigma."""
@@ -108,13 +103,6 @@ def test_over_many_steps_all_timesteps_occur_and_each_clip_meets_all_bands() -> 
     assert len(set(timesteps.tolist())) > 950
     assert abs(float(timesteps.mean()) - 499.5) < 3  # independent draws would have a standard error of 4.2
     assert {int(timestep * BATCH / 1000) for item, timestep in drawn if item == 0} == set(range(BATCH))
-
-
-def test_the_highest_band_ends_below_one() -> None:
-    place = Position(0, 0, slot=383, slots=384)
-    numbers = [stratified(place, generator(seed, place)) for seed in range(2000)]
-    assert 383 / 384 <= min(numbers) <= max(numbers) < 1
-    assert int(1000 * (383 + (1 - 2**-24)) / 384) == 999  # of the largest float32 below 1
 
 
 @pytest.mark.parametrize(

@@ -101,16 +101,6 @@ def test_the_verb_of_one_who_acts_has_an_s(motion: str, expected: str) -> None:
     assert third_person(motion) == expected
 
 
-def test_phrasings_are_a_function_of_seed_position_and_turn() -> None:
-    window = Window((turn(),) * 3)
-    once = [rephrased(window, 1.0, 0, Position(epoch, item)) for epoch in range(2) for item in range(10)]
-    again = [rephrased(window, 1.0, 0, Position(epoch, item)) for epoch in range(2) for item in range(10)]
-    assert once == again
-    assert len({each.target.instruction for each in once}) > 5
-    assert any(len({each.instruction for each in one.turns}) > 1 for one in once)
-    assert [rephrased(window, 1.0, 1, Position(0, item)) for item in range(10)] != once[:10]
-
-
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 def test_a_share_of_the_instructions_is_in_other_words(share: float) -> None:
     whole = turn()

@@ -29,7 +29,7 @@ from pipeline.video.clip_files import read_clip, write_clip
 from tests.support.datasets.made_dataset import MODEL, make_dataset
 from tests.support.media.painted_clips import paint_number, read_moment
 from training.data.shards import open_shards
-from training.data.turns import Catalog, PackedTurn, has_padded, read_texts, read_turns
+from training.data.turns import Catalog, PackedTurn, read_texts, read_turns
 
 SETTINGS = ShardSettings(samples=3, val_share=0.25, block_seconds=5)
 
@@ -241,18 +241,6 @@ def test_the_catalog_holds_every_turn_and_is_cached_while_the_shards_are_unchang
         Catalog.read(shards)
 
 
-def test_the_catalog_is_reread_when_a_shard_or_its_cache_changes(copied: Path) -> None:
-    kept = copied / "catalog.json"
-    before = Catalog.read(open_shards(copied, "train"), kept)
-    kept.write_bytes(kept.read_bytes()[:-10])
-    assert Catalog.read(open_shards(copied, "train"), kept) == before
-
-    clip = _repack(copied, lambda members: {n: b"New." if n.endswith("txt") else c for n, c in members.items()})
-    after = Catalog.read(open_shards(copied, "train"), kept)
-    assert after.fingerprint != before.fingerprint
-    assert after.by_id[clip].instruction == "New."
-
-
 def _painted(dataset: Path, tmp_path: Path, frames: int, *, said: int | None = None, side: int = 64) -> PackedTurn:
     """Turn whose clip numbers its frames: a barcode of the number 37 above, the moment as a grey below."""
     turn = next(read_texts(open_shards(dataset, "train")))
@@ -261,12 +249,6 @@ def _painted(dataset: Path, tmp_path: Path, frames: int, *, said: int | None = N
     write_clip(path, pictures, Fraction(8), 17)
     sample = turn.sample.model_copy(update={"frames": said or frames})
     return PackedTurn(turn.model_copy(update={"sample": sample}), path.read_bytes())
-
-
-def test_a_dataset_with_a_clip_one_frame_short_is_padded(dataset: Path) -> None:
-    turn = next(read_texts(open_shards(dataset, "train")))
-    full = turn.model_copy(update={"sample": turn.sample.model_copy(update={"frames": 17})})
-    assert [has_padded(turns, 17) for turns in ([full], [full, turn])] == [False, True]
 
 
 @pytest.mark.parametrize(("frames", "height", "width"), [(16, 64, 96), (17, 32, 48), (16, 128, 192)])

@@ -119,14 +119,6 @@ def test_the_windows_of_a_length_end_with_every_turn_before_any_a_second_time(tu
         assert len(set(map(tuple, rounds))) > 1
 
 
-def test_a_window_is_a_function_of_seed_and_position(turns: tuple[RecordedTurn, ...]) -> None:
-    places = [Position(epoch, item) for epoch in range(3) for item in range(len(turns))]
-    found = [Windows(turns, FREE, seed=1).at(place) for place in places]
-    windows = Windows(turns, FREE, seed=1)
-    assert [windows.at(place) for place in reversed(places)] == found[::-1]
-    assert [Windows(turns, FREE, seed=2).at(place) for place in places] != found
-
-
 def test_gaps_are_counted_in_clips(turns: tuple[RecordedTurn, ...]) -> None:
     def longest(gap: int) -> list[int]:
         settings = FREE.model_copy(update={"most_gap": gap})
@@ -135,14 +127,6 @@ def test_gaps_are_counted_in_clips(turns: tuple[RecordedTurn, ...]) -> None:
 
     assert longest(1) == [1, 1, 2, 3, 4, 5]
     assert longest(2) == [1, 2, 3, 4, 5, 5]
-
-
-def test_a_turn_without_instruction_is_like_a_dropped_clip(turns: tuple[RecordedTurn, ...]) -> None:
-    silent = [turn.model_copy(update={"instruction": ""}) if place == 1 else turn for place, turn in enumerate(turns)]
-    windows = Windows(silent, CUTS)
-    assert len(windows) == len(turns) - 1
-    assert [indices(windows.longest(item)) for item in range(3)] == [[0], [2], [4]]
-    assert indices(Windows(silent, FREE).longest(1)) == [0, 2]
 
 
 def flat(batches: Sequence[Sequence[Position]]) -> list[Position]:

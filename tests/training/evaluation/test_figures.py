@@ -41,13 +41,6 @@ def test_slopes_are_recovered_with_missing_turns_and_games_of_other_lengths() ->
     assert found.low < -0.02 < found.high < 0
 
 
-def test_games_without_a_value_change_no_slope_and_no_interval() -> None:
-    dice, turns_T = np.random.default_rng(5), np.arange(1.0, 6)
-    values_GT, counts_GT = 0.1 * turns_T + dice.normal(0, 0.05, (3, 5)), np.ones((3, 5))
-    with_others = [np.concatenate([each, np.zeros((9, 5))]) for each in (values_GT, counts_GT)]
-    assert slope(*with_others, turns_T) == slope(values_GT, counts_GT, turns_T)
-
-
 def test_a_single_game_has_no_interval_and_a_single_turn_no_slope() -> None:
     assert mean(np.array([3.0, 0.0]), np.array([2.0, 0.0])).low is None
     assert slope(np.array([[1.0, 0.0]]), np.array([[1.0, 0.0]]), np.array([1.0, 2.0])) is None

@@ -249,12 +249,6 @@ def judge_commands(evaluation: EvaluationFolder) -> list[str]:
     return re.findall(r"<pre>animegamer (evaluate judge .*?)</pre>", page)
 
 
-def test_orders_that_are_not_balanced_are_named(evaluation: EvaluationFolder) -> None:
-    with CaptionServer(judging(lambda *_: 5), read=lambda _: 0) as server:
-        done = CliRunner().invoke(app, judge_command(evaluation, server, "--repeats", "2"))
-    assert "not every agent was at each position equally often; --repeats 3 sees to that" in done.output
-
-
 def test_the_judge_asks_nothing_while_another_command_is_at_work_on_the_evaluation(
     evaluation: EvaluationFolder,
 ) -> None:
@@ -268,15 +262,6 @@ def test_the_judge_asks_nothing_while_another_command_is_at_work_on_the_evaluati
         assert not server.requests
     assert not (evaluation.path / "judge").exists()
     assert not evaluation.figures.exists()
-
-
-def test_a_cast_of_single_films_alone_is_refused(evaluation: EvaluationFolder, tmp_path: Path) -> None:
-    make_cast(tmp_path / "cast" / "kiki", "Jiji")
-    with CaptionServer(judging(lambda *_: 5), read=lambda _: 0) as server:
-        done = CliRunner().invoke(app, judge_command(evaluation, server, "--cast", str(tmp_path / "cast")))
-        assert done.exit_code == 1
-        assert "name the folder of one, such as kiki" in done.output
-        assert not server.requests
 
 
 def judge_command(evaluation: EvaluationFolder, server: CaptionServer, *more: str) -> list[str]:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import io
 from pathlib import Path
 
 import pytest
-from PIL import Image
 from playwright.sync_api import Browser
 
-from tests.support.datasets.made_evaluation import make_evaluation, paint
+from tests.support.datasets.made_evaluation import make_evaluation
 from training.evaluation.figures import Figures
 from training.evaluation.folder import EvaluationFolder
 from training.evaluation.report.page import write_report
-from training.evaluation.report.strips import HEIGHT, WIDTH, strips
 
 
 def figures_of(evaluation: EvaluationFolder) -> Figures:
@@ -58,21 +54,3 @@ def test_the_page_shows_tables_curves_and_games_at_both_widths(tmp_path: Path, c
     assert write_report(evaluation, figures_of(evaluation)).read_bytes() == path.read_bytes(), (
         "the same bytes every time"
     )
-
-
-def test_pictures_keep_their_proportions_and_long_games_are_shown_to_their_end(tmp_path: Path) -> None:
-    evaluation = make_evaluation(tmp_path, games=2, turns=21)
-    portrait = next(turn.clip for turn in evaluation.played("gc") if turn.panel.turn == 3)
-    paint(portrait, (40, 90, 60), size=(64, 36))
-    strip, _ = strips(evaluation, ["ours", "gc"])
-    assert [panel.turn for panel in strip.panels] == [1, 3, 5, 8, 10, 12, 14, 17, 19, 21]
-    pictures = dict(strip.rows)["gc"]
-    assert [picture.clip[-8:-4] for picture in pictures if picture] == [f"{panel.turn:04d}" for panel in strip.panels]
-    sizes = [size_of(picture.uri) for picture in pictures if picture]
-    assert sizes[0] == (WIDTH, HEIGHT)
-    assert sizes[1] == (64, HEIGHT)
-
-
-def size_of(uri: str) -> tuple[int, int]:
-    """Return the width and height of a picture in a page."""
-    return Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2]))).size

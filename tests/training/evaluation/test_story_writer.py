@@ -9,7 +9,6 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli import app
-from pipeline.core.atomic import held
 from prompts.evaluation_replies import StoryPanel, format_panel, parse_story, story_pattern
 from prompts.tags import TagError
 from tests.support.media.painted_clips import make_cast
@@ -110,13 +109,6 @@ def test_a_file_that_was_edited_is_not_overwritten(tmp_path: Path) -> None:
         write(tmp_path, server.address, "--games", "1")
         assert len(server.requests) == asked
     assert file.read_text(encoding="utf-8") == written
-
-
-def test_two_commands_do_not_write_one_file_at_once(tmp_path: Path) -> None:
-    with CaptionServer(told) as server:
-        with held(tmp_path / ".games.jsonl-replies", "animegamer benchmark write"):
-            assert "is held by `animegamer benchmark write`" in write(tmp_path, server.address)
-        assert not server.requests
 
 
 def test_no_usable_story_is_an_error(tmp_path: Path) -> None:

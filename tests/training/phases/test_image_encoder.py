@@ -17,7 +17,7 @@ from pipeline.core.errors import UserError
 from tests.support.networks.small_run import small_dataset
 from tests.support.networks.tiny_models import copy_of_tiny, tiny_checkpoint
 from training.config import LoopSettings
-from training.phases.image_encoder import Captioned, FramesAgainstCaptions, fit_image_encoder, retrieval
+from training.phases.image_encoder import Captioned, FramesAgainstCaptions, fit_image_encoder
 from training.trainer import StepReport
 
 
@@ -25,26 +25,6 @@ def loop(**changes: int) -> LoopSettings:
     return LoopSettings.model_validate(
         {"steps": 40, "batch_size": 8, "micro_batch": 8, "learning_rate": 2e-3, "save_every": 10, **changes}
     )
-
-
-class Matched(FramesAgainstCaptions):
-    """Network whose embeddings of frames are their first pixels, and those of captions their words."""
-
-    def __init__(self) -> None:
-        super().__init__(random_base("image_encoder", tiny_config()), 3)
-
-    def pictures(self, frames_BHWC: torch.Tensor) -> torch.Tensor:
-        return frames_BHWC[:, 0, 0].float()
-
-    def captions(self, words_BV: torch.Tensor) -> torch.Tensor:
-        return words_BV
-
-
-def test_retrieval_is_the_share_of_frames_nearest_to_their_own_caption() -> None:
-    words_BV = torch.eye(3)[[0, 1, 1, 2]]
-    seen_BV = torch.tensor([[9, 1, 0], [0, 9, 1], [9, 5, 0], [0, 0, 9]], dtype=torch.uint8)  # the third looks like 0
-    found = retrieval(Matched(), Captioned(seen_BV[:, None, None], words_BV))
-    assert found == {"retrieved": 0.75, "retrieved_in_5": 1.0, "captions": 3.0}
 
 
 def test_equal_captions_of_a_batch_share_the_target() -> None:

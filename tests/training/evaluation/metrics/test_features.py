@@ -24,7 +24,6 @@ from training.evaluation.metrics.features import (
     Features,
     HashedFrames,
     content_hash,
-    evenly,
 )
 
 
@@ -112,10 +111,3 @@ def test_a_clip_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         Features(tmp_path / "features", [HashedFrames()]).fill([tmp_path / "bad.mp4"])
     with pytest.raises(UserError, match=r"gone\.mp4: cannot be read"):
         Features(tmp_path / "features", [HashedFrames()]).fill([tmp_path / "gone.mp4"])
-
-
-def test_frames_are_spaced_evenly_and_short_clips_are_taken_whole() -> None:
-    assert evenly(16)[0] == 0
-    assert evenly(16)[-1] == 15
-    assert len(evenly(16)) == 8
-    assert evenly(3) == [0, 1, 2]
