@@ -86,15 +86,14 @@ def test_the_packed_model_takes_the_place_of_a_trained_one_but_never_of_a_traini
     assert not (tmp_path / "begun" / "model" / "adapt").exists()
 
 
-@pytest.mark.parametrize("story", [HELD_OUT["stories-1"], 4])
 def test_stories_that_the_packed_model_was_trained_on_are_named(
-    tmp_path: Path, story: int, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    begin(tmp_path, story)
+    begin(tmp_path, story=4)
     unpack_model(tmp_path)
     said = capsys.readouterr().err
-    assert ("dataset holds out the stories 4 of stories-1, but" in said) == (story == 4)
-    assert ("trained without 5 of stories-1, 12 of stories-2" in said) == (story == 4)
+    assert "dataset holds out the stories 4 of stories-1, but" in said
+    assert "trained without 5 of stories-1, 12 of stories-2" in said
 
 
 @pytest.mark.slow

@@ -82,7 +82,6 @@ def test_too_few_neighbours_are_refused_with_the_length_that_fits(
         check_windows(turns, WindowSettings(most_turns=5), "here")
     with pytest.raises(UserError, match=remedy):
         small_run(tmp_path / "run", small_recipe(game={"windows": {"most_turns": 4}})).features()
-    small_run(tmp_path / "run", small_recipe(game={"windows": {"most_turns": 4}, "loop": {"steps": 0}})).features()
 
 
 def test_a_length_that_few_turns_reach_is_refused(turns: tuple[RecordedTurn, ...]) -> None:

@@ -85,7 +85,7 @@ def test_a_crop_is_a_part_of_its_clip_determined_by_the_position(kind: str, fram
     examples = CropExamples(clips_NTHWC, kind, 16, seed=3)  # type: ignore[arg-type]
     again = CropExamples(clips_NTHWC, kind, 16, seed=3)  # type: ignore[arg-type]
     corners = set()
-    for epoch in range(40):
+    for epoch in range(12):
         crop_THWC, noise_CTHW = examples[Position(epoch, 1)]
         assert crop_THWC.shape == (frames, 16, 24, 3)
         assert noise_CTHW.shape == (16, (frames - 1) // 4 + 1, 2, 3)
@@ -99,7 +99,7 @@ def test_a_crop_is_a_part_of_its_clip_determined_by_the_position(kind: str, fram
         ]
         assert found
         corners.add(found[0])
-    assert len(corners) > 20
+    assert len(corners) > 6
 
 
 def test_the_terms_of_the_loss_match_their_formulas() -> None:
