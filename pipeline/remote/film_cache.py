@@ -3,10 +3,9 @@
     film = fetch_film("s3://bucket/films/ponyo.mkv", cache)
     cast = fetch_folder("s3://bucket/cast", cache)
 
-A film is fetched first by the plan, which needs its content (`plan/identify.py`), and by a stage that reads it
-(`local_film`); the copy serves all stages of the film and is dropped when its work ends (`delete_local_film`).
-
-The store is the source of the cache: local changes to cached files are undone by the next fetch.
+The plan fetches a film to identify it by content (`plan/identify.py`), and so does a stage that reads it
+(`local_film`). The copy serves all stages, and is deleted when the film is finished (`delete_local_film`). The next
+fetch undoes local changes to cached files.
 """
 
 from __future__ import annotations
@@ -81,20 +80,12 @@ def copied_bytes(source: str, root: Path) -> int:
 
 
 def film_file(source: str, root: Path, progress: Progress) -> Path:
-    """The local file of a film; one at an address is fetched into the dataset's cache.
-
-    Raises:
-        RemoteError: there is no such object, or it cannot be fetched.
-    """
+    """The local file of a film; from an address, it is fetched into the dataset's cache. Raises RemoteError."""
     return fetch_film(source, root / FETCHED_FILMS, progress) if is_address(source) else Path(source).absolute()
 
 
 def fetch_film(address: str, cache: Path, progress: Progress = silent) -> Path:
-    """Fetch a film to a local file of the same name, unless the object is the one fetched last.
-
-    Raises:
-        RemoteError: there is no such object, or it cannot be fetched.
-    """
+    """Fetch a film to a local file of the same name, unless the object is the one fetched last. Raises RemoteError."""
     remote = Remote(address)
     found = remote.look()
     home = _home(remote.address, cache)
@@ -108,9 +99,7 @@ def fetch_film(address: str, cache: Path, progress: Progress = silent) -> Path:
 
 
 def film_identity(address: str) -> str | None:
-    """The film's address, size and version mark in the store, equal as long as its content is the same.
-
-    None if the store gives no version mark: then only the content can be compared.
+    """The film's address, size and version mark in the store, which identify its content; None without a mark.
 
     Raises:
         RemoteError: there is no such object, or the store cannot be reached.
@@ -137,21 +126,13 @@ def film_content(source: str, root: Path, hashes: Hashes, progress: Progress) ->
 
 
 def local_folder(source: str) -> Path:
-    """The local folder of a path or address, such as a cast's; one at an address is fetched.
-
-    Raises:
-        RemoteError: there is nothing at the address, or it cannot be fetched.
-    """
+    """The local folder of a path or address, such as a cast; from an address, it is fetched. Raises RemoteError."""
     return fetch_folder(source, copy_of(checked_remote(source))) if is_address(source) else Path(source)
 
 
 def fetch_folder(address: str, cache: Path) -> Path:
-    """Bring the local copy of a folder of small files, such as a cast's pictures, up to date and return it.
-
-    Raises:
-        RemoteError: there is nothing at the address, or it cannot be fetched.
-    """
-    mirror = Mirror(address, cache / _short_hash(address))
+    """Update and return the local copy of a folder of small files, such as a cast's pictures. Raises RemoteError."""
+    mirror = Mirror(address, _home(address, cache))
     mirror.revert()
     mirror.pull()
     if not any(not is_hidden(path.name) for path in mirror.local.iterdir()):
@@ -160,12 +141,8 @@ def fetch_folder(address: str, cache: Path) -> Path:
 
 
 def _home(address: str, cache: Path) -> Path:
-    return cache / _short_hash(address.rstrip("/"))
-
-
-def _short_hash(address: str) -> str:
-    """Name of the cache folder of an address."""
-    return hashlib.sha256(address.encode()).hexdigest()[:16]
+    """Cache folder of an address."""
+    return cache / hashlib.sha256(address.rstrip("/").encode()).hexdigest()[:16]
 
 
 def _read_note(path: Path) -> Note | None:

@@ -9,14 +9,13 @@ Only differences are transferred. After each transfer, size and modification tim
 of its object are stored in `.cache/mirror.json`; a file or object that differs from its note has changed. After a kill
 only the unfinished transfers are repeated.
 
-**Last push wins.** A part of the dataset (a film's folder, `shards/`, a file at the top) that has changed in the store
-since the last note is taken from the store as a whole: local changes that were not pushed are lost, so that no stage's
-record is combined with another run's tables. In a part that is unchanged in the store, local changes and removals are
-kept and go up with the next push; this also holds after an interrupted push. Local files unknown to the store are
-always kept.
+**Last push wins.** If a part of the dataset (a film's folder, `shards/`, a file at the top) has changed in the store
+since the last note, `pull` replaces the whole part and discards local changes to it. So no stage's record is combined
+with another run's tables. If a part is unchanged in the store, local changes and removals are kept for the next push,
+also after an interrupted push. Local files unknown to the store are always kept.
 
-So delete the folder as a whole or not at all: a missing file counts as removed, and the next push removes its object.
-Only one process at a time may pull, work and push; the caller holds a lock for that.
+Delete the folder as a whole or not at all: a missing file counts as removed, and the next push removes its object.
+Only one process at a time may pull, work and push, so the caller holds a lock.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class Note(Record):
     """State of a local file and its object when they were last the same."""
 
     identity: str | None
-    """Identity of the object; None during its upload: if interrupted, the object may be the old or the new one."""
+    """Identity of the object; None during its upload, which may be interrupted and leave the old or the new one."""
     bytes: int
     mtime_ns: int
 
@@ -69,15 +68,11 @@ class Mirror:
     """The local copy of a dataset at an address."""
 
     def __init__(self, address: str, local: Path | None = None) -> None:
-        """Create the mirror without a request to the store.
-
-        Args:
-            address: of the dataset.
-            local: folder of the copy; None: the user's cache folder for the address, see `copy_of`.
+        """Create the mirror without a request to the store, by default in the folder that `copy_of` names.
 
         Raises:
-            RemoteError: the address is refused, the package for its protocol is missing, or the folder is another
-                address's copy.
+            RemoteError: the address is rejected, the package for its protocol is missing, or the folder is the copy of
+                another address.
         """
         self.remote = Remote(address)
         self.local = local or copy_of(self.remote.address)
@@ -87,16 +82,16 @@ class Mirror:
     def pull(
         self, under: str = "", progress: Progress = silent, wanted: Callable[[str], bool] = lambda _: True
     ) -> None:
-        """Bring this folder up to date with the store, by the rule above.
+        """Update this folder from the store, by the rule above.
 
         Args:
             under: only this folder or file of the dataset, such as `films/<film_id>/`.
             progress: called with (bytes fetched, bytes in total).
-            wanted: only the files whose name it returns True for; the others stay as they are, noted or not.
+            wanted: filter of file names; all other files do not change.
 
         Raises:
-            RemoteError: the store cannot be reached or holds a name that leads out of the folder; none or some of the
-                files have changed then, and the next pull continues from there.
+            RemoteError: the store cannot be reached, or an object's name leads out of the folder. Some files may have
+                changed; the next pull continues from there.
         """
         there = {name: found for name, found in self.remote.find(under).items() if wanted(name)}
         notes = {name: note for name, note in self._noted(under).items() if wanted(name)}
@@ -195,10 +190,7 @@ class Mirror:
 
 
 def copy_of(address: str) -> Path:
-    """Folder of the local copy of an address, in the user's cache folder or below ANIMEGAMER_WORK.
-
-    It is named by a readable part and a hash against collisions.
-    """
+    """Folder of the local copy of an address, in the user's cache folder or below ANIMEGAMER_WORK."""
     home = os.environ.get("ANIMEGAMER_WORK")
     slug = re.sub(r"[^a-z0-9]+", "-", address.lower()).strip("-")[:60]
     folder = Path(home) if home else user_cache_path("animegamer")
@@ -213,7 +205,7 @@ def note_of(found: RemoteObject | None, path: Path) -> Note:
 
 
 def _moved(there: Mapping[str, RemoteObject], notes: Mapping[str, Note]) -> set[str]:
-    """Parts in which the store differs from the notes. Objects of an interrupted push count as uploaded by it."""
+    """Parts in which the store differs from the notes. An interrupted push counts as having uploaded its objects."""
     noted_there = {name: note.identity for name, note in notes.items()}
     listed = {name: found.identity for name, found in there.items()}
     under_way = {name for name, identity in noted_there.items() if identity is None}

@@ -2,7 +2,7 @@
 
     Remote("s3://bucket/data").find("shards")
 
-Credentials come from the environment, read by each store's own package (for S3: AWS_ACCESS_KEY_ID, AWS_PROFILE,
+Each store's own package reads its credentials from the environment (for S3 AWS_ACCESS_KEY_ID, AWS_PROFILE,
 AWS_ENDPOINT_URL, ...; for all stores FSSPEC_*). They are never stored, and an address that carries a secret is rejected
 before it is stored or shown. A build of local films never imports fsspec.
 """
@@ -110,7 +110,7 @@ class Remote:
         Names with a leading dot in any part are left out, and so are the empty objects that represent folders.
 
         Args:
-            under: only the object of this name, or those in the folder of this name.
+            under: only the object of this name, or the objects in the folder of this name.
 
         Raises:
             RemoteError: the store cannot be reached, or an object's name would lead out of a folder on this machine.
@@ -140,15 +140,10 @@ class Remote:
         return _found(info)
 
     def fetch(self, wanted: Mapping[str, RemoteObject], folder: Path, progress: Progress = silent) -> None:
-        """Fetch objects of the folder to files of the same names, each renamed to its name once it is complete.
-
-        Args:
-            wanted: objects as listed by `find`.
-            folder: folder of the files.
-            progress: called with (bytes fetched, bytes in total).
+        """Fetch objects as listed by `find` to files of the same names, each renamed to its name once it is complete.
 
         Raises:
-            RemoteError: one cannot be fetched, or has changed since it was listed.
+            RemoteError: an object cannot be fetched, or has changed since it was listed.
         """
         sizes = {name: found.bytes for name, found in wanted.items()}
 
@@ -160,13 +155,8 @@ class Remote:
     def fetch_file(self, path: Path, found: RemoteObject | None = None, progress: Progress = silent) -> None:
         """Fetch the object at the address to a file, renamed to its name once it is complete.
 
-        Args:
-            path: file to write or replace.
-            found: expected object, from `look`; None accepts any.
-            progress: called with (bytes fetched, bytes in total).
-
         Raises:
-            RemoteError: it cannot be fetched, or its size is not the expected one.
+            RemoteError: it cannot be fetched, or differs in size from `found`, the result of `look`.
         """
         size = found.bytes if found else 0
         Transfers(size, progress).run(lambda _, meter: self._get("", path, found, meter), {"": size})
@@ -176,11 +166,6 @@ class Remote:
 
         An object store shows the old object or the complete new one, never a part of it. Plain file systems behind
         sftp:// or smb:// do show parts.
-
-        Args:
-            groups: relative names of the files.
-            folder: folder of the files.
-            progress: called with (bytes uploaded, bytes in total).
         """
         sizes = [{name: (folder / name).stat().st_size for name in group} for group in groups]
         transfers = Transfers(sum(sum(group.values()) for group in sizes), progress)

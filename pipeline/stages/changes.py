@@ -1,10 +1,9 @@
 """Changes between scenes as the detectors find them, and the mixed frames at their ends.
 
 The detectors find ends where everything stands still. While everything moves, the first and last frames of a gradual
-change look like motion, and single drawings in the middle like cuts. Both show in the share of one picture in another,
-which counts as a mix of it and a third one (`same_scene.share_of`). Pictures somewhat farther away show one scene
-alone.
-`scenes.py` decides over changes near each other together.
+change look like motion, and single drawings in the middle like cuts. To find both, a picture is treated as a mix of two
+pictures somewhat farther away, which show one scene each; `same_scene.share_of` gives their shares. `scenes.py` judges
+changes near each other together.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class Change:
     after: int
     kind: TransitionKind
     is_sure: bool = True
-    """False: stands only where no sure change overlaps it."""
+    """False: the change counts only if no sure change overlaps it."""
     earlier: int = 0
     """Number of frames up to `before` that already show some of the new scene, missed while everything moves."""
     is_step: bool = False
@@ -55,9 +54,9 @@ class Change:
     def replaces(self, other: Change) -> bool:
         """Return true if another gradual change is a false detection of this one: it is longer, and lopsided.
 
-        A gradual change proceeds evenly. Where one iris closes on black and another opens, a window that ends inside
-        the second iris shows a single change that begins before the first, with its middle near one end. The middle of
-        joined changes tells nothing, so they are never replaced.
+        A gradual change proceeds evenly. If one iris closes on black and another opens, a window that ends inside the
+        second iris shows a single change. It begins before the first iris, and its middle is near one end. The middle
+        of joined changes tells nothing, so they are never replaced.
         """
         if self.kind == "cut" or other.is_joined or (other.is_sure and not self.is_sure):
             return False
@@ -80,7 +79,7 @@ class Change:
 
 @dataclass(frozen=True)
 class MixedFrames:
-    """Search for mixed frames beside changes, in frames counted from the first one.
+    """Search for mixed frames next to changes, in frames counted from the first one.
 
     Args:
         tiny: result of `same_scene.tiny_gray` for a frame.
@@ -129,7 +128,7 @@ class MixedFrames:
         return after
 
     def _share(self, frame: int, old: int, new: int) -> float:
-        """Return the share of the frame `new` in `frame`, taken as a mix of `old` and `new`."""
+        """Return the share of the frame `new` in `frame`, treated as a mix of `old` and `new`."""
         return share_of(self.tiny(frame), self.tiny(old), self.tiny(new), self.least_change)
 
     def _largest(self, first: int, last: int) -> float:

@@ -1,4 +1,4 @@
-"""Choice of the frames of each clip of a scene, by presentation time alone.
+"""Choice of the frames of a scene's clips, by presentation time alone.
 
 With t_0 the time of the scene's first clean frame, clip c (from 0) starts at t_0 + c * seconds, and its frame j shows
 the picture on screen at

@@ -1,7 +1,7 @@
-"""Search for the black borders of a film, which give one crop for all of it, on at most 60 of its keyframes.
+"""Search for the black borders of a film, which give one crop for the whole film, on at most 60 of its keyframes.
 
-A row or column is border if it is black on every keyframe bright enough to vote, with one exception allowed, and if the
-black area ends in a sharp line: dark edges of a night scene or a vignette fade out, bars do not. If parts of a film
+A row or column is border if it is black on every keyframe bright enough to vote (one exception is allowed), and if the
+black area ends in a sharp line. Bars do; the dark edges of a night scene or a vignette fade out. If parts of a film
 disagree, the smaller borders count, so that no picture is lost, and a warning names those parts.
 """
 
@@ -31,7 +31,7 @@ LEVEL_PERCENTILE = 90
 SAMPLES = 256
 """Pixels to which a row is averaged first, which removes noise."""
 FORGIVING = 20
-"""Least number of votes with which one keyframe may be bright where all others are black."""
+"""Least number of votes with which one keyframe may be bright in a border."""
 CLEARLY = 0.02
 """Least difference of two borders, as a share of the side, to count as different."""
 FEW = 4
@@ -103,11 +103,7 @@ class FindCrop(Stage):
 
 
 def find_crop(job: CropJob, progress: Progress) -> Crop:
-    """Find the film's crop, in this process.
-
-    Raises:
-        RecordError: the film cannot be opened.
-    """
+    """Find the film's crop, in this process. Raises RecordError if the film cannot be opened."""
     film, settings = job.film, job.settings
     votes, seen = _votes(job, progress)
     if not len(votes.rows_FH):
@@ -136,7 +132,7 @@ def _votes(job: CropJob, progress: Progress) -> tuple[Votes, int]:
     for picture_HWC in keyframes(Path(film.source), settings.keyframes, film.rotation_degrees, film.duration_seconds):
         seen += 1
         progress(seen, settings.keyframes)
-        # HDR codes dark levels otherwise than SDR; borders are gray, so that a table of gray is enough to compare them
+        # HDR codes dark levels differently from SDR; borders are gray, so a table of gray codes is enough
         luma_HW = np.asarray(cv2.LUT(cv2.cvtColor(picture_HWC, cv2.COLOR_BGR2GRAY), sdr_codes), np.uint8)
         if luma_HW.shape != (height, width) or luma_HW.mean() < settings.dark_frame_luma:
             continue
@@ -179,7 +175,7 @@ def find_borders(votes: Votes, black_luma: float) -> Borders:
 
 
 def _ends(levels: NDArray[np.float32], black_luma: float) -> tuple[int, int]:
-    """Count the black lines at the start and at the end, 0 where they do not end in a sharp line."""
+    """Count the black lines at the start and at the end; 0 if they do not end in a sharp line."""
     lit = np.flatnonzero(levels >= black_luma)
     if not len(lit):
         return 0, 0
@@ -201,7 +197,11 @@ def _is_sharp(levels: NDArray[np.float32], border: int, black_luma: float) -> bo
 
 def disagreements(votes: Votes, borders: Borders, black_luma: float, film_seconds: float) -> list[str]:
     """Return warnings: few votes, picture outside the crop, a part with larger borders, a small area left."""
-    own = np.array([_own_borders(*lines, black_luma) for lines in zip(votes.rows_FH, votes.columns_FW, strict=True)])
+    ends = (
+        (_ends(rows_H, black_luma), _ends(columns_W, black_luma))
+        for rows_H, columns_W in zip(votes.rows_FH, votes.columns_FW, strict=True)
+    )
+    own = np.array([(left, top, right, bottom) for (top, bottom), (left, right) in ends])
     sizes = np.array([votes.columns_FW.shape[1], votes.rows_FH.shape[1]] * 2)
     least = np.maximum(4, CLEARLY * sizes)
     decided = np.array(borders)
@@ -227,13 +227,6 @@ def disagreements(votes: Votes, borders: Borders, black_luma: float, film_second
     if kept < 0.5:
         texts.append(f"only {kept:.0%} of the picture lies inside the black borders")
     return texts
-
-
-def _own_borders(
-    rows_H: NDArray[np.float32], columns_W: NDArray[np.float32], black_luma: float
-) -> tuple[int, int, int, int]:
-    (top, bottom), (left, right) = _ends(rows_H, black_luma), _ends(columns_W, black_luma)
-    return left, top, right, bottom
 
 
 def _largest_part(own_F4: NDArray[np.int64], larger_F: NDArray[np.bool_], least_4: NDArray[Any]) -> NDArray[np.bool_]:

@@ -84,7 +84,7 @@ class CutResult:
 
 @dataclass(frozen=True)
 class Cut(Stage):
-    """Stage `cut`: tables `scenes`, `damage`, `clips` and, for a film not all progressive, `fields`; the clip files.
+    """Stage `cut`: the clip files, and the tables `scenes`, `damage`, `clips` and, if not all is progressive, `fields`.
 
     The kinds of fields also go into the film's record.
     """
@@ -116,7 +116,7 @@ class Cut(Stage):
         """Read the film and write its clips; delete clip files of an earlier run that are not made again.
 
         Raises:
-            RecordError: the film cannot be decoded at all, or crashes the decoder, or its fields are to be refused.
+            RecordError: no frame can be decoded, the decoder crashes, or the setting `fields` rejects the film.
         """
         [crop] = folder.read("crop", Crop)
         film, end = folder.film, self.film.end_seconds
@@ -137,11 +137,7 @@ class Cut(Stage):
 
 
 def cut_film(job: CutJob, progress: Progress) -> CutResult:
-    """Read the film once, in this process.
-
-    Raises:
-        RecordError: no frame of it can be decoded, or its fields are to be refused.
-    """
+    """Read the film once, in this process. Raises RecordError as the stage does."""
     film_id, restorer = job.film.film_id, FieldRestorer(job.fields, job.film.film_id)
     end_seconds = job.film.used_seconds(job.end_seconds)
     with (
@@ -270,13 +266,7 @@ class _Chopper:
 
 
 class ClipWriter:
-    """Encoder of a film's clips in a separate thread, with at most `CLIPS_IN_FLIGHT` clips queued.
-
-    Args:
-        film_id: id of the film.
-        folder: its folder in the dataset.
-        settings: the section `clips` of the configuration.
-    """
+    """Encoder of a film's clips in a separate thread, with at most `CLIPS_IN_FLIGHT` clips queued."""
 
     def __init__(self, film_id: str, folder: Path, settings: ClipSettings) -> None:
         self._film_id, self._folder, self._settings = film_id, FilmFolder(folder), settings
@@ -335,7 +325,7 @@ def _stored_bytes(film: Film) -> int:
 
 
 def _remove_earlier(folder: FilmFolder, names: set[str]) -> None:
-    """Remove clips of an earlier cut, known by their names; what others have put beside them stays."""
+    """Remove clips of an earlier cut, recognised by their names; other files stay."""
     for file in (folder.path / "clips").glob("*.mp4"):
         if file.name not in names and is_clip_id(file.stem, folder.film_id) and file.is_file():
             file.unlink()

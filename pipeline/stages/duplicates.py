@@ -1,7 +1,7 @@
 """Search for near-duplicates: clips that repeat earlier ones (trailer, recap, opening) in any encode and phase.
 
-A frame is identified by a perceptual hash of 256 bits. L is the 16x16 block of lowest frequencies of the 2-D DCT of
-the frame's luma, resized to 64x64:
+A frame is identified by a perceptual hash of 256 bits. Resize the frame's luma to 64x64 and take its 2-D DCT; L is the
+16x16 block of the lowest frequencies:
 
     h_k(f)    = 1 if L_k > median(L), else 0       k = 1..256
     d(f, g)   = sum_k |h_k(f) - h_k(g)|            Hamming distance of frames f and g, in bits
@@ -50,7 +50,7 @@ class HashedClip:
     held: bool
     """No visible motion in any step."""
     hashes: tuple[str, ...]
-    """One per frame; empty for a frame too flat to be identified."""
+    """One per frame; empty if a frame is too flat to be identified."""
 
 
 def frame_hash(gray_HW: NDArray[np.uint8]) -> str:

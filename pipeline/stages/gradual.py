@@ -1,14 +1,14 @@
 """Detector of gradual transitions (dissolves, fades, wipes, irises), which no comparison of neighbouring frames finds.
 
-In windows of several lengths that end at the newest frame, the first picture is taken as A, the last as B. At every
-pixel p that differs between both, the share of B in frame t is
+In windows of several lengths that end at the newest frame, let A be the first picture and B the last. At every pixel p
+that differs between both, the share of B in frame t is
 
     r_tp = (x_tp - A_p) / (B_p - A_p)               s_t = median_p r_tp, or the share of pixels with r_tp > 1/2
 
-In a dissolve all pixels have the same share: the misfit is the median of |r_tp - s_t| over the mixed frames and their
-pixels. In a wipe or iris every pixel shows A or B: the misfit is the share of pixels that are undecided (neither below
-1/4 nor above 3/4), and at most `MOST_RETURNED` of them return. Medians, since characters and the camera move on during
-a transition. A window is a transition if all of these hold:
+In a dissolve all pixels have the same share, and the misfit is the median of |r_tp - s_t| over the mixed frames and
+their pixels. In a wipe or iris every pixel shows A or B. The misfit is the share of undecided pixels (neither below 1/4
+nor above 3/4), and at most `MOST_RETURNED` of the pixels return. We use medians because characters and the camera keep
+moving during a transition. A window is a transition if all of these hold:
 
     -LARGEST_RETURN <= s_(t+1) - s_t <= LARGEST_STEP    else, upwards, a hard cut: a perfect mix, but s jumps
     s < CLEAN next to A, s > 1 - CLEAN next to B        else part of the transition lies outside the window

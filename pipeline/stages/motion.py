@@ -38,7 +38,7 @@ DRAWING_SCALE = 0.5
 """Scale at which drawings are compared: averaging 2x2 pixels removes most coding noise and grain."""
 DRAWN_LUMA, DRAWN_SHARE = 16, 1e-4
 """A new drawing changes by more than this luma on more than this share of the picture. A mouth of 20x10 px changes
-4e-4. Held drawings coded at crf 17 or 23 change by so much nowhere, with grain of sigma 5 on 1.2e-5; grain of sigma 6
+4e-4. At crf 17 or 23, held drawings never change so much; film grain of sigma 5 changes 1.2e-5, and grain of sigma 6
 reaches the limit."""
 FAINT_LUMA, FAINT_SHARE = 4, 1e-3
 """A step that is not above this either is the same picture coded twice, which changes 6e-5 of the picture; a pan by
@@ -107,11 +107,7 @@ def identify(settings: MotionSettings) -> dict[str, Any]:
 
 
 def flow_model_of(settings: MotionSettings) -> str:
-    """Return the name of the measurement in records and the dataset, such as `dis@0.5` or `memflow:1a2b3c4d@1`.
-
-    Raises:
-        UserError: as `identify`.
-    """
+    """Return the measurement's name in records, such as `dis@0.5` or `memflow:1a2b3c4d@1`. Raises as `identify`."""
     found = identify(settings)
     weights = f":{found['weights'][:8]}" if "weights" in found else ""
     return f"{settings.model}{weights}@{_scale(settings):g}"

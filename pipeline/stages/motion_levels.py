@@ -76,8 +76,8 @@ def level_of(scope_px: float, edges: Sequence[float]) -> int:
 def fit_edges(scopes: Iterable[float], how: Literal["quantiles", "published"]) -> Edges:
     """Fit edges to scopes: `quantiles` makes the levels as equal in size as ties allow, `published` ignores the scopes.
 
-    Equal scopes always get the same level. Where many clips are still, level 1 holds them all and the other four
-    levels share the rest equally. The equation is at the top of this file.
+    Equal scopes always get the same level. If many clips are still, level 1 holds them all and the other four levels
+    share the rest equally. The equation is at the top of this file.
 
     Raises:
         UserError: fewer than five different scopes.
@@ -107,9 +107,6 @@ def level_values(scopes: Iterable[float], edges: Sequence[float]) -> tuple[float
 
     A level without clips has the published value if that is within its edges, otherwise the middle between them; for
     level 5 that is the last edge plus half the width of level 4.
-
-    Raises:
-        ValueError: a scope is negative or not finite.
     """
     highest = edges[-1] + (edges[-1] - edges[-2])
     bounds = zip((0.0, *edges), (*edges, highest), PUBLISHED_VALUES, strict=True)
@@ -134,7 +131,10 @@ def calibrate(dataset: Dataset, how: Literal["quantiles", "published"]) -> Calib
         UserError: too few different scopes for five levels.
     """
     measured = [
-        (row, record.ingredients["motion"]["background_px"])  # not the last plan's, which may have measured nothing
+        (
+            row,
+            record.ingredients["motion"]["background_px"],
+        )  # of this measurement: a later plan may have measured none
         for folder in dataset.folders()
         if (record := folder.stage_record("motion"))
         for row in _counted(folder)
@@ -145,7 +145,7 @@ def calibrate(dataset: Dataset, how: Literal["quantiles", "published"]) -> Calib
     if len(kinds) > 1:
         each = " and ".join(f"{model}, background below {px:g} px" for model, px in kinds)
         raise StoreError(
-            f"{dataset.root}: motion was measured with {each}, but level edges fit only one of them; build all films "
+            f"{dataset.root}: motion was measured with {each}, but all films must share one measurement; build them "
             "again with one `--flow` and one `[motion] background_px`"
         )
     [(flow_model, background_px)] = kinds

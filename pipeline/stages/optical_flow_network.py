@@ -1,8 +1,8 @@
 """Back end for any two-frame optical-flow network of ptlflow, including MemFlow; needs the extra `flow`.
 
 A batch holds the same step of several clips. A network with a memory (MemFlow) gets the steps of a clip in order, with
-marks for the clip's start and end. It clears its memory at the start, and writes to it at every step but the last.
-Clips in one batch stay independent, since the memory is kept per element of the batch.
+marks for the clip's start and end. It clears its memory at the start, and updates it at every step but the last. Clips
+in one batch stay independent, because each has its own memory.
 """
 
 from __future__ import annotations

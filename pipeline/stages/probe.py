@@ -50,11 +50,7 @@ SHARPEST_ASPECT = 10
 
 
 def probe(path: Path, film_id: str, sha256: str) -> Film:
-    """Measure a film in this process.
-
-    Raises:
-        RecordError: the file cannot be used; the reason says why.
-    """
+    """Measure a film in this process. Raises RecordError if the file cannot be used."""
     with open_film(path, film_id) as container:
         stream = video_stream(container, film_id)
         written = ColourTags.of_stream(stream.codec_context)  # decoding replaces them by the tags of the bitstream
@@ -96,26 +92,13 @@ def probe(path: Path, film_id: str, sha256: str) -> Film:
     return film.model_copy(update={"warnings": tuple(warnings)})
 
 
-@dataclass(frozen=True)
-class _ProbeJob:
-    """Input of the child process."""
-
-    path: Path
-    film_id: str
-    sha256: str
-
-
 def probe_in_child(path: Path, film_id: str, sha256: str) -> Film:
-    """Run `probe` in a child process.
-
-    Raises:
-        RecordError: the file cannot be used, or it crashes the decoder.
-    """
-    return call_in_child(_probe_job, _ProbeJob(path, film_id, sha256), film_id, silent)
+    """Run `probe` in a child process. Raises RecordError, also if the file crashes the decoder."""
+    return call_in_child(_probe_job, (path, film_id, sha256), film_id, silent)
 
 
-def _probe_job(job: _ProbeJob, _: Progress) -> Film:
-    return probe(job.path, job.film_id, job.sha256)
+def _probe_job(job: tuple[Path, str, str], _: Progress) -> Film:
+    return probe(*job)
 
 
 @dataclass(frozen=True)
@@ -161,7 +144,8 @@ def _demux(container: InputContainer, stream: VideoStream, film_id: str) -> _Tra
     if opening.steps_back > 1 and container.format.name != "avi":  # that is read in the decoder's order
         raise RecordError(film_id, "the times of its frames contradict their order; " + ENCODE_AGAIN)
     base = stream.time_base or Fraction(1, av.time_base)
-    last_length = shown.last_length() or _typical_length(ticks, base, stream.average_rate)
+    usual = np.median(np.diff(ticks)) if len(ticks) > 1 else 1 / (stream.average_rate or 24) / base
+    last_length = shown.last_length() or max(1, round(usual))
     duration_seconds = float((int(ticks[-1] - ticks[0]) + last_length) * base)
     return _Track(ticks, base, duration_seconds, opening.picture, opening.interlaced, end_seconds, stopped)
 
@@ -199,11 +183,6 @@ def _end_seconds(packet: Packet[Stream]) -> float:
     if packet.pts is None:
         return 0.0
     return float((packet.pts + (packet.duration or 0)) * packet.time_base)
-
-
-def _typical_length(ticks: NDArray[np.int64], base: Fraction, average_rate: Fraction | None) -> int:
-    """Length of a frame in ticks, for packets without a duration."""
-    return max(1, round(np.median(np.diff(ticks))) if len(ticks) > 1 else round(1 / (average_rate or 24) / base))
 
 
 @dataclass(frozen=True)

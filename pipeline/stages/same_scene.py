@@ -92,7 +92,7 @@ class Followed:
     edges: float
     """Share of the edges, as far as they stay in the picture, that end on an edge of like gray."""
     length: float
-    """Length of the way of most pixels, in picture widths."""
+    """Distance that most pixels move, in picture widths."""
 
 
 def is_back(old_P: np.ndarray, new_P: np.ndarray, change: float) -> bool:
@@ -122,7 +122,7 @@ def found_again(one_HWC: np.ndarray, other_HWC: np.ndarray) -> float:
 
 
 def way_of(pictures: Sequence[np.ndarray]) -> float:
-    """Return the length of the way on which most pixels move through a sequence of pictures, in picture widths."""
+    """Return the distance that most pixels move through a sequence of pictures, in picture widths."""
     ways = [float(np.median(_length(_flow(one_HWC, next_HWC)))) for one_HWC, next_HWC in pairwise(pictures)]
     return sum(ways) / float(pictures[0].shape[1])
 

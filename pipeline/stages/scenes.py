@@ -187,7 +187,7 @@ class SceneFinder:
         return found_again(pictures[0], pictures[-1]) < limits.MOST_FOUND and way_of(pictures) < limits.LONGEST_WAY
 
     def _is_title_or_light(self, change: Change) -> bool:
-        """Return true if letters dissolve, or a cut or wipe lies within, and only the light changes beside it."""
+        """Return true if letters dissolve, or only the light changes next to a cut or wipe in the change."""
         if change.kind != "dissolve":
             return False
         cuts = [cut for cut in self._pending if cut.kind == "cut" and change.before <= cut.before < change.after - 1]

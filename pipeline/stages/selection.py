@@ -68,21 +68,13 @@ class Screen(Stage):
         return Outcome(tables={"screened": verdicts})
 
     def verdicts(self, folder: FilmFolder) -> list[Verdict]:
-        """Apply the rules to the film alone; writes nothing.
-
-        Raises:
-            StoreError: a table is missing or unreadable.
-        """
+        """Apply the rules to the film alone; writes nothing. Raises StoreError if a table is missing or unreadable."""
         levels = {row.clip_id: level_of(row.scope_px, self.edges) for row in folder.read("motion", Motion)}
         return verdicts_of([_facts(folder, levels, None)], self.settings)[folder.film_id]
 
 
 def film_facts(folder: FilmFolder) -> FilmFacts:
-    """Read the facts of a film whose stages are all done; motion levels come from the table `screened`.
-
-    Raises:
-        StoreError: a table is missing or unreadable.
-    """
+    """Read the facts of a film whose stages are all done; motion levels come from the table `screened`."""
     levels = {row.clip_id: row.level for row in folder.read("screened", Verdict) if row.level is not None}
     facts = _facts(folder, levels, {row.clip_id: row for row in folder.read("captions", Caption)})
     return replace(facts, reviewed={row.clip_id: row for row in folder.read_if_made("reviewed", Reviewed)})

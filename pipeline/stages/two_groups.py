@@ -8,9 +8,9 @@ For every moment that splits the clip, with the median pictures A before and B a
     likeness = correlation of the detail of A and B where they differ       near 1 if only the light changes
     share    = mean_p [kept_p] * (1 - likeness)
 
-Medians, since leaping figures hide any pixel of a place only now and then. The moment of the largest share counts. What
-moves changes for good too, but is found again: optical flow follows the kept pixels from `REACH` pictures before the
-moment to `REACH` after it, far enough for a dissolve, and back.
+We use medians because leaping figures hide any pixel of a place only now and then. The moment of the largest share
+counts. Motion changes pixels for good too, but can be followed: optical flow follows the kept pixels from `REACH`
+pictures before the moment to `REACH` after it, far enough for a dissolve, and back.
 
     lost     = share of the kept pixels whose way ends inside on another gray, the smaller one of both directions
     value    = share * lost / SURE, at most 1

@@ -6,9 +6,9 @@ In a film under telecine (3:2 pulldown) the fields of four film frames A B C D f
     first field      A     B     B     C     D
     second field     A     B     C     D     D
 
-Phases 2 and 3 are combed where something moves, but a first field and the second field of the frame before are of one
-moment in phases 2, 3 and 4. In film shifted by a field (often in 25 frames a second) that is so in every frame, and
-every frame is combed. In interlaced video no two fields are of one moment.
+Phases 2 and 3 are combed where something moves. In phases 2, 3 and 4, however, a first field shows the same moment as
+the second field of the frame before. In film shifted by a field (often at 25 frames per second) this holds for every
+frame, and every frame is combed. In interlaced video no two fields show the same moment.
 
 Each state of `STATES` says which fields are of one moment; combs between them cost up to 1, and so does a change of
 state. The cheapest sequence (Viterbi's algorithm, a second behind the film) bridges holds, in which every state is
@@ -126,7 +126,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class State:
-    """Possible place of a frame in a cadence."""
+    """Possible position of a frame in a cadence."""
 
     kind: FieldKind
     phase: int | None = None
@@ -187,7 +187,7 @@ class CadenceFinder:
     """
 
     def __init__(self) -> None:
-        # below the cost of a change, so that the first frame, without a comparison, is taken for one like the next
+        # below the cost of a change: the first frame, which has no comparison, gets the state of the next
         self._costs = [0.0 if state is PROGRESSIVE else 0.9 * CHANGE_COST[state.kind] for state in STATES]
         self._paths: deque[list[int]] = deque()
         """Number of the state before each state, for each undecided frame."""
@@ -305,12 +305,8 @@ class CadenceWatch:
         if evidence.is_trace:
             self._quiet = 0
             self._finder = CadenceFinder()
-            return [self._finder.add(Evidence.between(*_fields(pair))) for pair in pairwise(self._latest)][-1]
+            compared = (Evidence.between(before.fields, now.fields) for before, now in pairwise(self._latest))
+            return [self._finder.add(evidence) for evidence in compared][-1]
         if evidence.is_whole:
             self._until_next = APART
         return PROGRESSIVE
-
-
-def _fields(pair: tuple[WatchedFrame, WatchedFrame]) -> tuple[Fields, Fields]:
-    before, now = pair
-    return before.fields, now.fields

@@ -107,33 +107,17 @@ def _append(path: Path, film: OutputContainer, joined: VideoStream | None, start
 
 
 def read_clip(path: Path) -> Picture:
-    """All frames of a clip: `frames_THWC`, BGR uint8.
-
-    Raises:
-        RecordError: the file cannot be read; the record is the clip's id.
-    """
+    """All frames of a clip: `frames_THWC`, BGR uint8. Raises RecordError with the clip's id."""
     return _in_colour(_clip_frames(path))
 
 
 def read_clip_gray(path: Path) -> Picture:
-    """The luma of all frames of a clip at full range 0..255: `frames_THW` uint8; much faster than colour.
-
-    Raises:
-        RecordError: the file cannot be read; the record is the clip's id.
-    """
+    """The luma of all frames of a clip at full range 0..255: `frames_THW` uint8; faster than colour. Raises as well."""
     return _in_gray(_clip_frames(path))
 
 
 def read_clip_in_part(path: Path, choose: Callable[[int], Sequence[int]]) -> tuple[Picture, Picture]:
-    """All frames of a clip as `read_clip_gray` gives them, and some in colour, as `read_clip` does.
-
-    Args:
-        path: the clip file.
-        choose: returns the indices of the frames in colour, given the number of all.
-
-    Raises:
-        RecordError: the file cannot be read; the record is the clip's id.
-    """
+    """All frames of a clip as from `read_clip_gray`, and some as from `read_clip`; `choose` gets the number of all."""
     frames = _clip_frames(path)
     return _in_gray(frames), _in_colour([frames[index] for index in choose(len(frames))])
 
@@ -149,9 +133,6 @@ def read_frames(path: Path, choose: Callable[[int], Sequence[int]], width: int, 
         choose: returns the indices of the frames to take, given their number.
         width: width of the result.
         height: height of the result, even.
-
-    Raises:
-        RecordError: the file cannot be read; the record is the clip's id.
     """
     with _opened(path) as (stream, frames):
         chosen, scaler, number = choose(stream.frames), VideoReformatter(), -1
@@ -193,11 +174,10 @@ class ClipShape:
 
 
 def clip_shape(path: Path) -> ClipShape:
-    """The shape of a clip. No frame but the first is decoded.
+    """The shape of a clip, of which only the first frame is decoded.
 
     Raises:
-        RecordError: the file cannot be read, or does not state its frames and rate, or holds none; the record is the
-            clip's id.
+        RecordError: the file cannot be read, does not state its frames and rate, or holds no frame.
     """
     with _opened(path) as (stream, frames):
         rate, count = stream.average_rate, stream.frames
@@ -216,11 +196,7 @@ def _coding(frame: VideoFrame) -> str:
 
 
 def first_frame(path: Path, width: int, height: int) -> Picture:
-    """The first frame of a clip scaled to a small picture: BGR uint8 of (height, width, 3). No other frame is decoded.
-
-    Raises:
-        RecordError: the file cannot be read; the record is the clip's id.
-    """
+    """The first frame of a clip, the only one decoded, scaled to a small picture: BGR uint8 of (height, width, 3)."""
     with _opened(path) as (_, frames):
         frame = next(frames, None)
     if frame is None:

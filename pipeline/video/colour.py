@@ -143,11 +143,7 @@ class ColourTags:
 
 
 def check_colours(picture: VideoFrame, tags: ColourTags, codec: str, codec_tag: str, record_id: str) -> None:
-    """Refuse a film whose colours cannot be converted.
-
-    Raises:
-        RecordError: Dolby Vision without a base layer, or an exotic colour matrix.
-    """
+    """Raise a RecordError for Dolby Vision without a base layer, or an exotic colour matrix."""
     unit = _dolby_vision_unit(picture) if codec == "hevc" else b""
     if is_profile_5(unit) if unit else codec_tag in DOLBY_VISION_TAGS:
         raise RecordError(record_id, f"Dolby Vision without a base layer (profile 5); {CONVERT}")
@@ -187,7 +183,7 @@ def is_mapped(transfer: Transfer | None) -> bool:
 
 
 def is_hd(width: int, height: int) -> bool:
-    """Return True if pictures of this size without tags are taken as BT.709, as by players; smaller ones are BT.601."""
+    """Return True if players treat untagged pictures of this size as BT.709, and smaller pictures as BT.601."""
     return max(width, height) >= 1280 or min(width, height) > 576
 
 
@@ -195,14 +191,10 @@ def mapping_of(film: Film) -> dict[str, Any]:
     """The mapping as an ingredient of results made from the film's pictures; empty if it needs none."""
     if is_mapped(film.transfer):
         return {"colour": f"{film.transfer} to bt709, {VERSION}"}
-    if film.transfer == "untagged" and _is_cropped_hd(film):
+    is_cropped_hd = is_hd(film.width, film.height) and min(film.width, film.height) < 720  # such as 1280x536
+    if film.transfer == "untagged" and is_cropped_hd:
         return {"colour": f"untagged is bt709, {VERSION}"}
     return {}
-
-
-def _is_cropped_hd(film: Film) -> bool:
-    """Return True for a size such as 1280x536: HD without its borders."""
-    return is_hd(film.width, film.height) and min(film.width, film.height) < 720
 
 
 def recoding(transfer: Transfer) -> list[tuple[str, str]]:

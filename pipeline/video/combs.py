@@ -142,10 +142,9 @@ def certainly_combed(top: Fields, bottom: Fields, motion: Motion) -> float:
 
 
 def top_field_first(pictures: Iterable[Fields]) -> bool:
-    """Return True if the top fields are shown first: nearer to the bottom fields before than bottom fields to top ones.
+    """Return True if the top fields of consecutive interlaced pictures are shown first.
 
-    Args:
-        pictures: consecutive pictures of interlaced video.
+    Then a top field is closer to the bottom field of the picture before than a bottom field to the top field before.
     """
     nearer = 0.0
     for before, now in pairwise(pictures):
@@ -179,7 +178,7 @@ def _repeats(change: float, other_change: float) -> float:
 
 
 def _counts(amount_LC: Field) -> NDArray[np.float64]:
-    """Number of marked pixels in each block; blocks overlap by half, so that none splits what is combed."""
+    """Number of marked pixels in each block; blocks overlap by half, so that none splits a combed part."""
     columns, lines = BLOCK
     padded_LC = np.pad(amount_LC > 0, ((0, -amount_LC.shape[0] % lines), (0, -amount_LC.shape[1] % columns)))
     halves = padded_LC.reshape(padded_LC.shape[0] // (lines // 2), lines // 2, -1, columns // 2).sum(axis=(1, 3))

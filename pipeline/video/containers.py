@@ -42,7 +42,7 @@ LARGEST_SIDE = 16384
 FIRST_FRAMES = 24
 """Frames decoded to see what a container does not say: rotation, fields, and whether its times are right."""
 _VOP, _NOT_CODED_BYTES = b"\x00\x00\x01\xb6", 8
-"""Start of a frame of MPEG-4, and most bytes of a frame that is not coded: coded frames also have a bit a block."""
+"""Start of an MPEG-4 frame, and most bytes of a frame that is not coded: coded frames have a bit per block too."""
 _OGG_PAGE = 65_307
 """Largest page of Ogg, in bytes: FFmpeg searches as far for the next page before it reports an error."""
 IMAGE = "an image, not a film"
@@ -55,7 +55,7 @@ def open_film(path: Path, record_id: str, *, first_look: bool = True) -> InputCo
     Args:
         path: the file.
         record_id: name of the film or clip in errors.
-        first_look: decode its first frames, as FFmpeg does to learn what a container does not say of them.
+        first_look: let FFmpeg decode the first frames to learn what the container does not say.
 
     Raises:
         RecordError: there is no such file, it cannot be read, or it is not a film.
@@ -136,7 +136,7 @@ def has_right_times(opened: InputContainer, film: VideoStream, path: Path) -> bo
     """Return False for AVI whose times contradict the order in which the decoder returns its frames.
 
     AVI stores no presentation times, and FFmpeg guesses them: always wrongly for H.264 with B-frames, and wrongly for
-    MPEG-4 with packed B-frames, whose first frames show it. Only to see these is the file opened a second time.
+    MPEG-4 with packed B-frames. The first frames of MPEG-4 show it, so the file is opened a second time to decode them.
     """
     if opened.format.name != "avi" or not film.codec_context.has_b_frames:
         return True
@@ -186,10 +186,8 @@ class Repeats:
 def decode(decoder: VideoStream | VideoCodecContext, packet: Packet[Any] | None) -> list[VideoFrame]:
     """The frames completed by a packet; for None or an empty packet, the frames still in the decoder.
 
-    The only call of a decoder in the project, so that tests can count here that a film is decoded once.
-
-    Raises:
-        av.error.FFmpegError: the packet is damaged.
+    The only call of a decoder in the project, so that tests can count here that a film is decoded once. Raises
+    av.error.FFmpegError if the packet is damaged.
     """
     return decoder.decode(packet)
 

@@ -6,10 +6,10 @@
     restored.stretches   # tiles of the film: progressive, telecine, interlaced
 
 The kind of each frame is found from its picture, never from flags, a few frames behind the one decode of the film
-(`cadence.py`), so that a film may change between kinds anywhere; clean film is only sampled. FFmpeg's `fieldmatch` and
-`decimate` are not used: `decimate` drops one frame of five whatever they show, and neither can be switched on or off
-without losing frames. Once the phase of each frame is known, matching is no more than weaving lines. Progressive frames
-are passed untouched.
+(`cadence.py`). So a film may change between kinds anywhere; clean film is only sampled. We do not use FFmpeg's
+`fieldmatch` and `decimate`: `decimate` always drops one frame of five, and neither can be switched on or off without
+losing frames. Once the phase of each frame is known, matching only means weaving lines. Progressive frames do not
+change.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class FieldRestorer:
 
 @dataclass
 class _Stretch:
-    """Stretch of a film that may go on: the fields of `FieldStretch`, whose copies cost more for every frame."""
+    """Stretch of a film that may continue: a mutable `FieldStretch`, because copies for every frame cost more."""
 
     kind: FieldKind
     start_seconds: float

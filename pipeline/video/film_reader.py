@@ -47,7 +47,7 @@ class Frame:
     seconds: float
     """Presentation time, counted from the film's first frame."""
     duration_seconds: float
-    """Length in the file's metadata; the frame stays on screen until the next one in any case."""
+    """Length in the file's metadata; the frame stays on screen until the next one regardless."""
     picture: VideoFrame
 
 
@@ -127,7 +127,7 @@ class FilmReader:
         for picture in self._pictures():
             yield from self._repeated(picture.pts, end_seconds)
             intact = not picture.is_corrupt and picture.pts not in self._suspect
-            self._suspect.discard(picture.pts)  # of a recording that goes over the same times, it says nothing
+            self._suspect.discard(picture.pts)  # a further recording may use the same times
             if self._damaged_since is not None and not (intact and picture.key_frame):
                 continue
             seconds = self._seconds(picture)
@@ -254,7 +254,7 @@ class FilmReader:
         return expected
 
     def _seconds_of(self, ticks: int) -> float:
-        """Convert ticks exactly, as by the fraction itself, which takes 28 times as long, three times a frame."""
+        """Convert ticks exactly; the fraction itself would take 28 times as long, three times per frame."""
         return ticks * self._numerator / self._denominator
 
     def _pass_packets(self, picture: VideoFrame, seconds: float) -> bool:

@@ -1,8 +1,8 @@
 """Recordings joined in one film, as by `cat one.ts two.ts`, put on one clock.
 
-Each joined recording starts its clock again, and goes on from the end of the one before. A recording begins where a few
-packets in a row are shown before more packets than can be stored out of order; a single packet has a wrong time. A
-recording of fewer packets, or a clock that goes back by fewer, is not noticed.
+Each joined recording restarts its clock, and continues from the end of the one before. A recording begins if a few
+packets in a row are shown before more packets than can be stored out of order; a single such packet has a wrong time.
+Shorter recordings, and smaller steps back of the clock, are not noticed.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class OneClock:
         """End of the recording so far."""
 
     def packets(self, packets: Iterable[Packet[VideoStream] | None]) -> Iterator[Packet[VideoStream] | None]:
-        """Yield every packet, some packets late; those without a time, and None, pass as they are."""
+        """Yield every packet, some of them late; None and packets without a time do not change."""
         for packet in packets:
             if len(self._held) == _HELD:
                 yield self._released()
@@ -94,7 +94,7 @@ class OneClock:
         if len(timed) < IN_A_ROW:  # many packets without a time lie between: it is too late to move this recording
             return
         *before, self._first = timed[: 1 - IN_A_ROW]
-        if self._first.is_keyframe:  # nothing of it is predicted from what the mark may mean
+        if self._first.is_keyframe:  # it is not predicted from the packets before, so the mark does not matter
             for held in before[-_BLAMED:]:
                 held.is_corrupt = False
 
