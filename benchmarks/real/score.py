@@ -5,11 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.real.truth import BLANK, Change, Film, is_mixed
+from benchmarks.transnetv2 import transnetv2
 from pipeline.core.records import Clip, Scene, Verdict
 from pipeline.core.store import Dataset
 
@@ -63,7 +64,8 @@ def score(dataset: Dataset, films: Iterable[Film]) -> Score:
     result = Score()
     for film in films:
         folder = folders[film.path.stem]
-        _add_boundaries(result, film.changes, folder.read("scenes", Scene))
+        scenes = [scene for scene in folder.read("scenes", Scene) if scene.opened_by not in ("start", "damage")]
+        _add_boundaries(result, film.changes, [(scene.start_seconds, scene.opened_by == "cut") for scene in scenes])
         verdicts = {row.clip_id: row for row in folder.read("verdicts", Verdict)}
         result.gradual += [change for change in film.changes if not change.is_cut and change.kind != BLANK]
         spanned: set[Change] = set()
@@ -73,20 +75,28 @@ def score(dataset: Dataset, films: Iterable[Film]) -> Score:
     return result
 
 
-def _add_boundaries(result: Score, changes: Sequence[Change], scenes: Sequence[Scene]) -> None:
-    """Match found boundaries with changes; each counts for the nearest change within reach, and only once."""
-    left = [scene for scene in scenes if scene.opened_by not in ("start", "damage")]
-    for scene in left:
-        result.boundaries["cut" if scene.opened_by == "cut" else "gradual"] += 1
+def yardstick(films: Iterable[Film], paths: Mapping[Path, Path], python: Path) -> Score:
+    """Compare the boundaries that TransNetV2 finds in the films, as stored at these paths, with their truth."""
+    result = Score()
+    for film in films:
+        marked = [(one.seconds, one.is_cut) for one in transnetv2(paths[film.path], python)]
+        _add_boundaries(result, film.changes, marked)
+    return result
+
+
+def _add_boundaries(result: Score, changes: Sequence[Change], boundaries: Iterable[tuple[float, bool]]) -> None:
+    """Match boundaries, each its seconds and whether it is a cut, with the nearest change within reach, only once."""
+    left = list(boundaries)
+    for _, is_cut in left:
+        result.boundaries["cut" if is_cut else "gradual"] += 1
     for change in changes:
         result.changes[change.kind] += 1
         start, end = change.start_seconds - BESIDE_SECONDS, change.end_seconds + BESIDE_SECONDS
-        near = [scene for scene in left if start <= scene.start_seconds <= end]
-        if near:
-            nearest = min(near, key=lambda scene: abs(scene.start_seconds - change.seconds))
+        if near := [one for one in left if start <= one[0] <= end]:
+            nearest = min(near, key=lambda one: abs(one[0] - change.seconds))
             left.remove(nearest)
             result.found[change.kind] += 1
-            result.right["cut" if nearest.opened_by == "cut" else "gradual"] += 1
+            result.right["cut" if nearest[1] else "gradual"] += 1
 
 
 def _add_clip(result: Score, changes: Sequence[Change], clip: Clip, verdict: Verdict, path: Path) -> set[Change]:

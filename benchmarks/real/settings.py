@@ -30,6 +30,11 @@ class Setting:
     filters: str = ""
     crf: int = 18
 
+    @property
+    def changes_clips_only(self) -> bool:
+        """True if the film is as it is, and only the clips differ: boundaries are those of the film."""
+        return not self.filters and self.config != _BASE
+
 
 def _clips(frames: int, fps: int) -> str:
     return _BASE + f'[clips]\nframes = {frames}\nfps = "{fps}"\nseconds = {(frames - 1) / fps:g}\nwidth = 832\n'
