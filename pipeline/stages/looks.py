@@ -14,6 +14,7 @@ ten pass as well.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cache, partial
 from importlib.metadata import version
 from importlib.resources import files
@@ -30,7 +31,7 @@ from pipeline.core.records import Clip, Looks
 from pipeline.core.stage import Outcome, Resources, Stage, attempt_each
 from pipeline.core.store import FilmFolder
 from pipeline.stages.duplicates import frame_hash
-from pipeline.stages.two_groups import two_groups
+from pipeline.stages.two_groups import second_look
 from pipeline.video.clip_files import read_clip_gray, read_clip_in_part
 
 DARK_LUMA = 24
@@ -58,7 +59,7 @@ class MeasureLooks(Stage):
     """Stage `looks`: table `looks`."""
 
     name: ClassVar[str] = "looks"
-    version: ClassVar[int] = 5
+    version: ClassVar[int] = 6
     needs: ClassVar[tuple[str, ...]] = ("cut",)
 
     settings: LooksSettings
@@ -85,10 +86,10 @@ class MeasureLooks(Stage):
         def measure(clip: Clip) -> Looks:
             path = folder.clip_path(clip.clip_id)
             if not self.settings.text:
-                return measure_looks(clip.clip_id, read_clip_gray(path), None)
+                return measure_looks(clip.clip_id, clip.fps, read_clip_gray(path), None)
             # text in colour, since the detector makes more mistakes on gray pictures; all else in gray, for its cost
             frames_THW, searched_NHWC = read_clip_in_part(path, partial(spread, self.settings.text_frames))
-            return measure_looks(clip.clip_id, frames_THW, find_text(searched_NHWC))
+            return measure_looks(clip.clip_id, clip.fps, frames_THW, find_text(searched_NHWC))
 
         clips = folder.read("clips", Clip)
         rows, failures = attempt_each(
@@ -97,11 +98,12 @@ class MeasureLooks(Stage):
         return Outcome(tables={"looks": rows}, failures=failures)
 
 
-def measure_looks(clip_id: str, frames_THW: NDArray[np.uint8], text: TextFacts | None) -> Looks:
+def measure_looks(clip_id: str, fps: Fraction, frames_THW: NDArray[np.uint8], text: TextFacts | None) -> Looks:
     """Measure one clip.
 
     Args:
         clip_id: id of the clip, copied into the record.
+        fps: rate of its frames.
         frames_THW: luma at full range of at least one frame.
         text: result of `find_text`, None if text detection is off.
     """
@@ -115,7 +117,7 @@ def measure_looks(clip_id: str, frames_THW: NDArray[np.uint8], text: TextFacts |
         text_share=text.share if text else None,
         text_lines=text.lines if text else None,
         hashes=tuple(frame_hash(small_HW) for small_HW in small_THW),
-        two_groups=two_groups(small_THW),
+        two_groups=second_look(small_THW, fps),
     )
 
 

@@ -1,5 +1,7 @@
 """Second look for two scenes in a clip, by how much of the picture changes for good and does not only move.
 
+Every two seconds of a clip are looked at, at 8 pictures a second, inside the bars of the picture (`second_look`).
+
 For every moment that splits the clip, with the median pictures A before and B after it:
 
     light    = median_p [B_p / A_p]
@@ -26,6 +28,8 @@ are found again; where most are lost, `lost` is the value, if larger. Large lett
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import cv2
 import numpy as np
 
@@ -41,6 +45,12 @@ from pipeline.stages.same_scene import (
     tiny_gray,
 )
 
+RATE, WINDOW = 8, 16
+"""Pictures a second that are compared, and their number: two seconds."""
+BAR_LUMA, BAR_RANGE = 24, 6
+"""Largest luma of a bar, and the largest difference of its pixels, over all pictures, gray levels."""
+MOST_BAR = 0.45
+"""Largest share of a side that a bar takes; a picture that is dark beyond it has none."""
 CHANGED = 12
 """Least difference of a changed pixel, gray levels."""
 COMMON, RARE = 0.5, 0.15
@@ -79,6 +89,34 @@ MOST_EDGES = 0.28
 """Largest share of the edges found again in another scene."""
 LONGEST_WAY = 0.15
 """Longest way of most pixels, in picture widths: farther on, nothing of the same scene is found again either."""
+
+
+def second_look(pictures_THW: np.ndarray, fps: Fraction) -> float:
+    """Return the largest `two_groups` of every two seconds of a clip, at 8 pictures a second, inside its bars.
+
+    Args:
+        pictures_THW: all pictures of the clip, small and gray, uint8.
+        fps: their rate; a lower one than 8 is taken as it is.
+    """
+    step = max(fps / RATE, Fraction(1))
+    chosen = [int(number * step) for number in range(len(pictures_THW)) if number * step < len(pictures_THW)]
+    chosen_THW = _inside_bars(pictures_THW)[chosen]
+    last = max(len(chosen_THW) - WINDOW, 0)
+    return max(two_groups(chosen_THW[start : start + WINDOW]) for start in {*range(0, last, WINDOW // 2), last})
+
+
+def _inside_bars(pictures_THW: np.ndarray) -> np.ndarray:
+    """Return the pictures without the black bars that all of them have."""
+    darkest_HW, lightest_HW = pictures_THW.min(axis=0), pictures_THW.max(axis=0)
+
+    def inside(axis: int) -> slice:
+        lightest_N, darkest_N = lightest_HW.max(axis=axis), darkest_HW.min(axis=axis)
+        shown = np.flatnonzero((lightest_N > BAR_LUMA) | (lightest_N - darkest_N > BAR_RANGE))
+        size = len(lightest_N)
+        is_dark = not len(shown) or max(shown[0], size - 1 - shown[-1]) > MOST_BAR * size
+        return slice(0, size) if is_dark else slice(shown[0], shown[-1] + 1)
+
+    return pictures_THW[:, inside(1), inside(0)]
 
 
 def two_groups(pictures_THW: np.ndarray) -> float:

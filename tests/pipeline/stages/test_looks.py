@@ -51,7 +51,7 @@ def coded(path: Path, pictures: Sequence[Picture], crf: int = 17) -> Path:
 
 
 def looks_of(path: Path) -> Looks:
-    return measure_looks("clip", read_clip_gray(path), None)
+    return measure_looks("clip", Fraction(8), read_clip_gray(path), None)
 
 
 def test_light_and_dark_are_those_of_the_picture(tmp_path: Path) -> None:

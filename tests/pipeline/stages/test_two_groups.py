@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 from itertools import islice
 
 import cv2
@@ -14,9 +15,9 @@ from examples.world.acting import fight, pan, posed, talk, walk, zoom
 from examples.world.film import pictures_of
 from examples.world.landscapes import Landscape
 from examples.world.paintings import Painting
-from examples.world.scene import Scene, Sprites, TransitionKind
+from examples.world.scene import Scene, Sprites, TransitionKind, mixed
 from pipeline.core.config import SelectionSettings
-from pipeline.stages.two_groups import two_groups
+from pipeline.stages.two_groups import second_look, two_groups
 from tests.support.media.painted_scenes import A, B, Picture, acted, dissolve, painting
 
 FRAMES = 16
@@ -148,3 +149,27 @@ def test_a_light_that_rises_on_a_part_makes_no_two_groups() -> None:
     shares = np.clip((np.arange(FRAMES) - 4) / 8, 0, 1)
     lit = [(place + (235.0 - place) * glow_HW1 * share).astype(np.uint8) for share in shares]
     assert value_of(lit) < DROPPED / 2
+
+
+@pytest.mark.parametrize(
+    ("frames", "fps"), [(16, 8), (33, 16), (49, 24), (81, 16), (60, Fraction(30000, 1001)), (9, 4)]
+)
+@pytest.mark.parametrize("bars", ["none", "letterbox", "pillarbox"])
+def test_two_scenes_are_seen_at_any_rate_and_inside_bars(frames: int, fps: float, bars: str) -> None:
+    places = (clip(0, Scene("place", LENGTH, Painting(name)))[0] for name in ("bg uni", "bg meadow"))
+    old_HW, new_HW = (cv2.cvtColor(cv2.resize(place, (180, 120)), cv2.COLOR_BGR2GRAY) for place in places)
+    shares = np.clip(np.arange(frames) / float(fps) - 0.5, 0, 1)  # a dissolve of a second
+    pictures_THW = np.stack([mixed(old_HW, new_HW, share) for share in shares]).astype(np.uint8)
+    barred_THW = np.random.default_rng(0).integers(16, 19, pictures_THW.shape, np.uint8)
+    inside = {"none": np.s_[:], "letterbox": np.s_[:, 40:80], "pillarbox": np.s_[:, :, 60:120]}[bars]
+    barred_THW[inside] = pictures_THW[inside]
+    assert second_look(barred_THW, Fraction(fps)) > 0.9
+    assert second_look(barred_THW[: int(0.5 * fps)], Fraction(fps)) == 0
+
+
+def test_a_dark_picture_has_no_bars() -> None:
+    dark_THW = np.full((FRAMES, 120, 180), 5, np.uint8)
+    assert second_look(dark_THW, Fraction(8)) == 0
+    dark_THW[:, 100:110, 10:30] = 200  # a lamp in a corner
+    dark_THW[8:, 100:110, 10:30] = 90
+    assert second_look(dark_THW, Fraction(8)) == two_groups(dark_THW)
