@@ -7,8 +7,8 @@
     data.sheet(fast)
     data.frames(fast.clip_id.iloc[0])                   # RGB, uint8 of (16, 480, 720, 3)
 
-Of a dataset at an address only the tables are fetched, and each clip when it is asked for. The tables are read once;
-open the dataset again after a build. This is the only module that imports pandas.
+From an address, only the tables are fetched, and a clip when you use it. The tables are read once; open the dataset
+again after a build. This is the only module that imports pandas.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from pipeline.video.clip_files import read_clip
 WHOLE_NUMBERS = ("level", "unique_frames", "text_lines", "SC", "ET", "ST", "others")
 TEXTS = ("split", "shard", "duplicate_of", "S", "MD", "EV", "MA", "actor", "sentence", "captioner", "fault")
 DTYPES = dict.fromkeys(WHOLE_NUMBERS, "Int64") | dict.fromkeys(TEXTS, "string")
-"""Types of columns with missing values: otherwise level 4 becomes 4.0, and a column without any text has no `.str`."""
+"""Types of columns with missing values: without them, level 4 becomes 4.0, and an empty text column has no `.str`."""
 FILM_COLUMNS = (
     *("film_id", "film", "sha256", "failure"),
     *("seconds", "fps", "width", "height", "codec", "fields", "languages", "warnings"),
@@ -46,10 +46,7 @@ FATES = ("kept", "dropped", "failed", "pending")
 
 
 def open_dataset(place: str | Path) -> OpenedDataset:
-    """Open a dataset to look at it; nothing in it is changed.
-
-    Args:
-        place: output of `animegamer build --out`: a folder, or an address.
+    """Open a dataset, a folder or an address, to look at it; nothing in it is changed.
 
     Raises:
         UserError: there is no dataset, a table cannot be read, or the store cannot be reached.
@@ -67,22 +64,20 @@ class OpenedDataset:
         self._rows = {row.clip_id: row for row in clip_rows(dataset, seen_clips(dataset))}
 
     def __repr__(self) -> str:
-        films, kept = (
-            len(self._workspace.dataset.record.films),
-            sum(row.verdict == "kept" for row in self._rows.values()),
-        )
+        films = len(self._workspace.dataset.record.films)
+        kept = sum(row.verdict == "kept" for row in self._rows.values())
         return f"{self._workspace.name}: {films} films, {len(self._rows):,} clips, {kept:,} of them kept"
 
     @cached_property
     def clips(self) -> pd.DataFrame:
-        """A row a clip, film by film and in time order; the columns are those of `ClipRow`."""
+        """A row per clip, film by film and in time order, with the fields of `ClipRow` as columns."""
         names = [field.name for field in fields(ClipRow)]
         columns = {name: [getattr(row, name) for row in self._rows.values()] for name in names}
         return pd.DataFrame(columns).astype(DTYPES)
 
     @cached_property
     def films(self) -> pd.DataFrame:
-        """A row a film: what is known of its file, and its clips by verdict."""
+        """A row per film: facts about its file, and the number of its clips by verdict."""
         dataset = self._workspace.dataset
         rows = [_film_row(entry, dataset.folder(entry.film_id)) for entry in dataset.record.films]
         table = pd.DataFrame(rows, columns=FILM_COLUMNS)
@@ -108,11 +103,7 @@ class OpenedDataset:
         return path
 
     def frames(self, clip_id: str) -> NDArray[np.uint8]:
-        """Return all frames of a clip: RGB of (frames, height, width, 3).
-
-        Raises:
-            UserError: there is no such clip, or its file cannot be read.
-        """
+        """Return all frames of a clip: RGB of (frames, height, width, 3). Raises as `path`."""
         try:
             frames_THWC = read_clip(self.path(clip_id))
         except RecordError as error:
@@ -120,11 +111,7 @@ class OpenedDataset:
         return np.ascontiguousarray(frames_THWC[..., ::-1])
 
     def show(self, clip_id: str) -> Html:
-        """Return a clip as a video for the notebook, with what is known about it.
-
-        Raises:
-            UserError: there is no such clip, or its file cannot be read.
-        """
+        """Return a clip as a video for the notebook, with all that is known about it. Raises as `path`."""
         return playing_clip(self._row(clip_id), self.path(clip_id))
 
     def sheet(self, rows: pd.DataFrame | Iterable[str], limit: int = 60) -> Html:

@@ -163,7 +163,7 @@ def parse_scores(text: str, programs: int) -> Scores:
     """Parse the reply about a number of programs; the reason is not read.
 
     Raises:
-        TagError: a criterion is missing or given twice, or has another number of scores, or one out of range.
+        TagError: a criterion is missing or given twice, or its scores are too few, too many or out of range.
     """
     found: dict[str, str] = {}
     for name, values in _LINE.findall(fold(text)):

@@ -43,7 +43,7 @@ def fold(text: str) -> str:
 
 
 def objects(plain: str) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects in a text, but for those nested too deeply to be walked through.
+    """Yield the JSON objects in a text, except those nested too deeply.
 
     Half of a surrogate pair, which JSON can spell and no file can hold, becomes a replacement character.
     """
@@ -60,7 +60,7 @@ def objects(plain: str) -> Iterator[dict[str, Any]]:
 
 
 def _storable(value: Any, levels: int) -> Any:
-    """Return a JSON value without surrogates; raise ValueError, as for what is no JSON, if it has more levels."""
+    """Return a JSON value without surrogates; raise ValueError if it has more levels."""
     if isinstance(value, str):
         return _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", value)
     if not isinstance(value, list | dict):

@@ -5,12 +5,11 @@
            <AC>Ponyo</AC><SE>Ponyo runs slowly through the forest.</SE>        on the same line; AC if names were given
     line:  Character: Ponyo; Motion: slowly run; Background: forest.
 
-The seven tags are the method's. `Others` counts the people who are not on the cast sheet. `AC` (actor) says which of
-the characters found on screen the subject S is, and `SE` is the clip in one plain sentence.
+The seven tags are the method's. `Others` counts the people who are not on the cast sheet. `AC` (actor) names the
+character that is the subject S, and `SE` describes the clip in one plain sentence.
 
-A form is defined here once: `format_who` and `format_what` write it, and a reply in this form matches `who_pattern` or
-`what_pattern`, with which a server can guide the model. The parsers, in `who_replies.py` and `what_replies.py`, accept
-more than the form.
+A form is defined here once. `format_who` and `format_what` write it; `who_pattern` and `what_pattern` match it, so that
+a server can guide the model by them. The parsers in `who_replies.py` and `what_replies.py` accept more than the form.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ MOST_WORDS = {"S": 2, "MD": 12, "EV": 3, "MA": 2}
 NUMBERS = {"SC": (0, 1), "ET": (0, 1), "ST": (1, -1)}
 """Allowed values of the tags that are numbers."""
 READING = 3
-"""Version of the parsers: raised when they read a reply in another way, so that captions are made anew from replies."""
+"""Version of the parsers: raised when they read a reply differently, so that captions are made again from replies."""
 NOBODY = "none"
 """Value of the actor if the subject is none of the characters found."""
 MOST_OTHERS = 99
@@ -61,7 +60,7 @@ class WhatReply:
     ET: Literal[0, 1]
     ST: Literal[-1, 1]
     actor: str | None = None
-    """Character that the subject is; None: none of those found, or no character was found."""
+    """Character that is the subject; None: the subject is not a character, or no character was found."""
     sentence: str | None = None
     raw_sentence: str | None = field(default=None, compare=False)
     """The sentence as the model wrote it, usable or not."""
@@ -102,11 +101,10 @@ def format_what(reply: WhatReply, names: Sequence[str] = ()) -> str:
 
 
 def who_pattern(cast_size: int) -> str:
-    """Return a regular expression of the replies to `who` in their form; numbers ascend and are none twice.
+    """Return a regular expression of the replies to `who` in their form; numbers ascend, without repetition.
 
-    That the count equals the length of the list is left to the parser: a model that is guided to a second number
-    because it wrote 2 would invent a character. An expression that counts the list would be too long as well: the
-    ways to choose 6 of 36 numbers are two million.
+    The parser checks that the count equals the length of the list. If the expression did, it would force a model that
+    wrote 2 to invent a second character. It would also be too long: there are two million ways to choose 6 of 36.
     """
     numbers = range(1, cast_size + 1)
     lists = ["".join(f"({before},)?" for before in range(1, last)) + str(last) for last in numbers]
@@ -117,7 +115,7 @@ def who_pattern(cast_size: int) -> str:
 def what_pattern(names: Sequence[str] = ()) -> str:
     """Return a regular expression of the replies to `what` in their form.
 
-    It has no lookaround and no back-references, which servers that guide a model by it do not know.
+    It has no lookaround and no back-references, because guided decoding does not support them.
     """
     parts = {tag: words_pattern(tag) for tag in MOST_WORDS}
     parts |= {tag: f"({any_of(map(str, allowed))})" for tag, allowed in NUMBERS.items()}
@@ -134,7 +132,7 @@ def words_pattern(tag: str) -> str:
 
 
 def sentence_pattern(names: Sequence[str] = ()) -> str:
-    """Return a regular expression of a sentence: Latin letters, and those of the characters' names."""
+    """Return a regular expression of a sentence in Latin letters and the letters of the characters' names."""
     foreign = "".join(sorted({letter for letter in "".join(names) if letter.isalpha() and not letter.isascii()}))
     return rf"[{_LATIN}{foreign}0-9][{_LATIN}{foreign}0-9 ,.;:!?'\"()&-]{{8,236}}[.!?]"
 

@@ -41,11 +41,7 @@ class Prompt:
         return frozenset(Template(self.text).get_identifiers())
 
     def render(self, **values: str | int) -> str:
-        """Return the text with every placeholder replaced.
-
-        Raises:
-            ValueError: a placeholder without a value, or a value without a placeholder.
-        """
+        """Return the text with every placeholder replaced; ValueError if values and placeholders differ."""
         missing, unknown = self.placeholders - values.keys(), values.keys() - self.placeholders
         if missing:
             raise ValueError(f"prompt {self.name}: no value for {', '.join(sorted(missing))}")
@@ -73,11 +69,7 @@ def parse_prompt(source: str, name: str) -> Prompt:
 
 @cache
 def load_prompt(name: str) -> Prompt:
-    """Load the prompt `<name>.md` of this package.
-
-    Raises:
-        ValueError: there is no such prompt, or it is malformed.
-    """
+    """Load the prompt `<name>.md` of this package. Raises ValueError if it is missing or malformed."""
     file = resources.files("prompts") / f"{name}.md"
     try:
         source = file.read_text(encoding="utf-8")

@@ -1,13 +1,13 @@
 """Replies to the request `what`: tolerant parsing of the form in `tags.py`, with strict checks of the content.
 
-Tolerated is what cannot be mistaken: case, spaces and newlines, code fences, reasoning blocks and prose around the
-reply, full-width brackets and digits, HTML-escaped tags, missing closing tags, the same reply given twice, and JSON
-with the tags as keys. Every one of the seven tags must be there, with one value that is allowed. Words are
-lower-cased, lose accents, a leading article and a final full stop, the motion's verbs become lemmas and an adjective
-of manner an adverb, so that equal replies are equal text.
+The parser tolerates what cannot be mistaken: case, spaces and newlines, code fences, reasoning blocks and prose around
+the reply, full-width brackets and digits, HTML-escaped tags, missing closing tags, the same reply given twice, and JSON
+with the tags as keys. All seven tags must be there, each with one allowed value. So that equal replies become equal
+text, words are lower-cased and lose accents, a leading article and a final full stop. Verbs of the motion become
+lemmas, and an adjective of manner becomes an adverb.
 
-After the seven tags stand the actor (tag AC), if the question named characters: one of them, or `none`. Then follows a
-sentence (tag SE), the one part that may be missing or unusable: it is then None, and the reply still counts.
+If the question named characters, the actor (tag AC) follows: one of them, or `none`. Last comes a sentence (tag SE),
+the only part that may be missing or unusable; it is then None, and the reply still counts.
 
 All faults of a reply are raised as one `TagError`, whose message is written for the model, to be sent back for repair.
 """
@@ -41,7 +41,7 @@ _STILL = {
     *("still", "static", "stationary", "motionless", "be still", "remain still", "stay motionless"),
     *("not move", "not moving", "be not moving", "do not move", "does not move", "don't move", "doesn't move"),
 }
-"""Motions that mean `stay still`, besides those that say that there is none."""
+"""Motions that mean `stay still`, in addition to values that deny any motion."""
 _NO_MOTION = re.compile(r"(?:there is )?(?:no|without(?: any)?) (?:\w+ )?(?:motion|movement)s?\b")
 _NOTHING = re.compile(r"not?$|no(?:t any)? |no-one\b|none\b")
 _PRONOUNS = {"he", "she", "it", "they", "him", "her", "them"}
@@ -53,11 +53,7 @@ _MARK = re.compile(rf"<\s*(/\s*)?({'|'.join(TAGS)}|AC|SE|ML)\s*(/\s*)?>", re.I)
 
 
 def parse_what(text: str, names: Sequence[str] = ()) -> WhatReply:
-    """Parse the reply to the request `what`.
-
-    Args:
-        text: the reply, verbatim.
-        names: the characters that the question named; the actor is one of them, or `none`.
+    """Parse the verbatim reply to the request `what`, whose question named these characters.
 
     Raises:
         TagError: with every fault of the reply in one message.
@@ -100,11 +96,7 @@ def tag_values(plain: str) -> dict[str, list[str]]:
 
 
 def read_words(tag: str, texts: list[str]) -> str:
-    """Return the only value of a tag of words, in the form in which equal values are equal text.
-
-    Raises:
-        TagError: it is missing, is given twice, or is unusable.
-    """
+    """Return the only value of a tag of words in its canonical form; TagError if it is missing or unusable."""
     words = _only(tag, [_canonical(tag, value) for value in texts])
     if not any(map(str.isalpha, words)) or words in SAYS_NOTHING or _NOTHING.match(words):
         raise TagError(f"Tag <{tag}> says nothing.")
@@ -129,7 +121,7 @@ def _names_several(subject: str) -> bool:
 
 
 def _canonical(tag: str, value: str) -> str:
-    """Return a value in the form in which equal values are equal text."""
+    """Return a value in its canonical form: equal values become equal text."""
     plain = "".join(letter for letter in unicodedata.normalize("NFKD", value) if not unicodedata.combining(letter))
     words = re.sub(r"\s+", " ", plain).strip(" \"'`*.,!?").lower()
     if tag == "EV":
@@ -144,11 +136,7 @@ def _canonical(tag: str, value: str) -> str:
 
 
 def read_number(tag: str, texts: list[str], allowed: Sequence[int]) -> int:
-    """Return the only value of a tag, one of the numbers allowed.
-
-    Raises:
-        TagError: it is missing, is given twice, or is another.
-    """
+    """Return the only value of a tag, one of the allowed numbers; TagError if it is missing or another."""
     value = _only(tag, [re.sub(r"\s+", "", text).removeprefix("+") for text in texts])
     if value not in map(str, allowed):
         raise TagError(f"Tag <{tag}> must be {' or '.join(map(str, allowed))}, not {quoted(value)}.")
@@ -156,7 +144,7 @@ def read_number(tag: str, texts: list[str], allowed: Sequence[int]) -> int:
 
 
 def _read_actor(texts: list[str], subject: str | None, names: Sequence[str]) -> str | None:
-    """Return the name in the tag AC, or in S if that is one; None if the subject is none of the characters."""
+    """Return the name in the tag AC, or in S if S is a name; None if the subject is not one of the characters."""
     if not names:
         return None
     known = {_key(name): name for name in names}

@@ -40,15 +40,10 @@ _NEVER = "(?!)"
 
 
 def parse_who(text: str, names: Sequence[str]) -> WhoReply:
-    """Parse the reply to the request `who`.
-
-    Args:
-        text: the reply, verbatim.
-        names: the cast, in the order of the numbers on the sheet.
+    """Parse the verbatim reply to the request `who`, given the cast in the order of its numbers on the sheet.
 
     Raises:
-        TagError: no answer in a form that can be read, contradicting answers, a wrong count, or a number that is not
-            on the sheet.
+        TagError: no readable answer, contradicting answers, a wrong count, or a number that is not on the sheet.
     """
     folded = [fold(name).casefold() for name in names]
     plain = fold(text)
@@ -65,7 +60,7 @@ def parse_who(text: str, names: Sequence[str]) -> WhoReply:
 
 
 def _who_answers(plain: str) -> Iterator[dict[str, str]]:
-    """Yield the texts of every answer by its keys `number` (not in all JSON), `index`, and `others` if it is there."""
+    """Yield the texts of every answer by its keys `number` (some JSON lacks it), `index`, and `others` if present."""
     for found in objects(plain):
         named = {_WHO_KEYS[key.lower()]: value for key, value in found.items() if key.lower() in _WHO_KEYS}
         texts = {key: as_text(value) for key, value in named.items() if key != "others" or value is not None}
@@ -77,7 +72,7 @@ def _who_answers(plain: str) -> Iterator[dict[str, str]]:
     for mark, following in zip_longest(marks, marks[1:]):
         value = text[mark.end() : following.start() if following else len(text)]
         answer[_key(mark)] = value.replace('"', " ")
-        # what stands twice in one answer is read twice, so that it can contradict itself
+        # a repeated key makes another answer, so that an answer can contradict itself
         ends = following is None or _key(following) == "number" or _key(following) in answer
         if ends and {"number", "index"} <= answer.keys():
             yield dict(answer)
@@ -106,10 +101,7 @@ def _others(text: str) -> int | None:
 
 
 def _bare_list(plain: str, names: Sequence[str]) -> set[WhoReply]:
-    """Return the answer of a reply that is nothing but names, or says that there is nobody.
-
-    A number without a name may be a count.
-    """
+    """Return the answer of a reply that is only names, or says that there is nobody; a lone number may be a count."""
     text = _trimmed(plain)
     if text in {"0", *SAYS_NONE}:
         return {WhoReply(())}
@@ -136,7 +128,7 @@ def _first_line(text: str) -> str:
 
 
 def _trimmed(text: str) -> str:
-    """Return a case-folded value without what encloses it; a final bracket that closes one in it stays."""
+    """Return a case-folded value without enclosing characters; a closing bracket with a partner in the value stays."""
     trimmed = re.sub(r"\[\s*/[^\[\]]*\]", " ", " ".join(text.split())).lstrip(_EDGES + ")").rstrip(_EDGES)
     for _ in range(trimmed.count(")") - trimmed.count("(")):
         trimmed = trimmed.removesuffix(")").rstrip(_EDGES)
@@ -155,15 +147,11 @@ class CastList:
 
 
 def read_cast_list(text: str, names: Sequence[str]) -> CastList:
-    """Read the list at the start of a case-folded text.
-
-    Args:
-        text: the list, and prose after it.
-        names: case-folded names of the cast, in the order of their numbers.
+    """Read the list at the start of a case-folded text, given the case-folded names of the cast in order.
 
     Raises:
         TagError: a range, a number with another character's name, a name that may be the start of another one, or
-            prose that goes on with another character.
+            another character in the prose after the list.
     """
     item = _item(tuple(names))
     indices: set[int] = set()

@@ -4,7 +4,7 @@
     adverb("very slow")                       very slowly
     lemmas("runs through the woods", "VERB")  run through wood
 
-The dictionary (lemminflect, 1 MB) is loaded at the first word. Words that it lacks stay as they are.
+The dictionary (lemminflect, 1 MB) is loaded at the first word. Words that it lacks do not change.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from functools import lru_cache
 from typing import Literal
 
 SMALL_WORDS = {"a", "an", "the", "his", "her", "its", "their", "own"}
-"""Words without a meaning of their own in a value of a tag."""
+"""Words that add no meaning to a value of a tag."""
 _AUXILIARIES = {"am", "is", "are", "was", "were", "be", "been"}
 _JOINING = {"and", "then"}
 _FLAT_ADVERBS = {*("asleep", "awake", "hard", "high", "late", "left", "non-stop", "right", "together", "very", "wide")}
-"""Words that stay as they are, though they are adjectives: there is no adverb in -ly, or one of another meaning."""
+"""Adjectives that do not change, because they have no adverb in -ly, or one with another meaning."""
 
 
 def present_tense(phrase: str) -> str:
@@ -46,7 +46,7 @@ def present_tense(phrase: str) -> str:
 
 
 def adverb(phrase: str) -> str:
-    """Return a manner whose last word, if it is an adjective, is made an adverb; other phrases are unchanged.
+    """Return a manner with its last word as an adverb if it is an adjective; other phrases are unchanged.
 
     A word that is an adverb as well (fast, backwards) stays, unless the dictionary knows the form in -ly (slow, quick).
     """
@@ -59,12 +59,7 @@ def adverb(phrase: str) -> str:
 
 @lru_cache(maxsize=1 << 16)  # a dataset has few values, and many clips of each
 def lemmas(phrase: str, kind: Literal["NOUN", "VERB"]) -> str:
-    """Return a value of a tag in the form that it shares with values that mean the same by grammar.
-
-    Args:
-        phrase: the value.
-        kind: part of speech of its first word; the other words count as nouns.
-    """
+    """Return the lemmas of a tag's value; `kind` is the part of speech of its first word, the others count as nouns."""
     words = phrase.replace(",", "")
     words = present_tense(words) if kind == "VERB" else words
     return " ".join(_lemma(word, "NOUN") for word in words.split(" ") if word not in SMALL_WORDS) or phrase

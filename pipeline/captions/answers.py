@@ -6,11 +6,11 @@ asked without names, and the caption's characters are null.
 
 A question that has used up its repairs is closed. It can be opened again for one new attempt (`reopened`).
 
-A repeat is a clip with a good caption that a build would ask about again, because an ingredient of the question
-changed. Replies cost money or GPU hours, so a build that finds repeats stops before it asks (`refuse_repeats`), until
-the user decides: `--ask-again` asks, `[captions] keep_old` keeps the old captions and flags them. A clip that was never
-asked, or never got a usable reply, is no repeat. Captions whose stored replies are gone, as in a dataset that was
-copied without them, are kept and flagged as well, unless they are of another model.
+A repeat is a clip with a good caption that a build would query again, because an ingredient of the question changed.
+Replies cost money or GPU hours, so a build that finds repeats sends nothing (`refuse_repeats`) until the user decides:
+`--ask-again` queries them, `[captions] keep_old` keeps the old captions and flags them. A clip that was never queried,
+or never got a usable reply, is not a repeat. If the stored replies are gone, as in a dataset copied without them,
+captions of the same model are kept and flagged as well.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pipeline.core.records import KEPT, Caption, Clip
 from prompts.tags import TAGS, WhatReply, WhoReply
 
 _FOLLOWS_FROM_OTHERS = "text"
-"""Ingredient that changes with the prompt, the level or the cast; named only where it changed alone."""
+"""Ingredient that changes with the prompt, the level or the cast; named only if it changed alone."""
 LOST = {"replies": "stored replies (gone)"}
 """Changed ingredient of a good caption that has no stored replies."""
 _STRICTER = "the stored reply is not accepted any more"
@@ -79,13 +79,13 @@ class Answers:
 
     @property
     def is_given_up(self) -> bool:
-        """Report if a question is closed without a usable reply."""
+        """True if a question is closed without a usable reply."""
         asked = (self.who, self.what)
         return any(each and self._fault(each) and not self._is_open(each) for each in asked)
 
     @property
     def most_requests(self) -> int:
-        """Most requests that a new attempt at the caption takes; 0 if it has one, or can have none."""
+        """Most requests of a new attempt at the caption; 0 if the clip has a caption, or cannot have one."""
         if self.level is None or (self.what and self.kept.to(self.what.fingerprint) and not self._fault(self.what)):
             return 0
         is_found = self.who is None or self._reply(self.who) is not None
@@ -107,11 +107,7 @@ class Answers:
         return {"raw_who": self._text(self.who), "raw_what": self._text(self.what)}
 
     def caption(self, failure: str | None) -> Caption:
-        """Return the caption; one with a fault, and without tags, if there is no usable reply to `what`.
-
-        Args:
-            failure: reason for which the clip could not be asked about.
-        """
+        """Return the caption; without a usable reply to `what`, or with a `failure` of the clip, it is a fault."""
         fault = failure
         if self.level is None:
             fault = "its motion was not measured, and the captioner needs the motion level"
@@ -177,7 +173,7 @@ class Repeats:
         return Repeats({clip_id: found for clip_id, found in self.changes.items() if clip_id not in clip_ids})
 
     def reasons(self) -> str:
-        """Return the changed ingredients with the number of clips of each; with their values where all clips agree."""
+        """Return the changed ingredients with the number of clips of each, and with their values if all clips agree."""
         found: dict[str, list[str]] = defaultdict(list)
         for changes in self.changes.values():
             for name, description in changes.items():
@@ -192,18 +188,12 @@ def merged(repeats: list[Repeats]) -> Repeats:
 
 
 def refuse_repeats(repeats: Repeats, *, keep_old: bool) -> None:
-    """Stop before anything is asked again.
-
-    Raises:
-        UserError: there are repeats; it says how many, why, and what the user can do.
-    """
+    """Raise a UserError if there are repeats; it says how many, why, and what the user can do."""
     if not repeats:
         return
     remedy = "`[captions] keep_old = true` keeps captions of the same model"
     if keep_old:
-        remedy = (
-            "`[captions] keep_old` cannot keep captions of another model, or captions that are not in the table yet"
-        )
+        remedy = "`[captions] keep_old` cannot keep captions of another model, or captions not in the table yet"
     raise UserError(
         f"{_clips(len(repeats))} with a good caption would be captioned again ({repeats.reasons()}). Nothing was sent. "
         f"Pass --ask-again to caption again; {remedy}"
@@ -211,15 +201,10 @@ def refuse_repeats(repeats: Repeats, *, keep_old: bool) -> None:
 
 
 def changes_of(question: AnyQuestion, stored: Replies, made: Caption | None) -> dict[str, str]:
-    """Return the ingredients by which an open question differs from the one that gave the clip its good caption.
+    """Return the ingredients by which a clip's open question differs from the question behind its good caption.
 
-    Args:
-        question: the next question about the clip.
-        stored: replies about the clip.
-        made: the clip's row in the table of captions, if it has one.
-
-    Returns:
-        Descriptions by name; empty if the question is no repeat.
+    `made` is the clip's row in the table of captions. The result has descriptions by name, and is empty if the question
+    is not a repeat.
     """
     if present := stored.to(question.fingerprint):
         used = () if made is None else (made.raw_who if made.characters is not None else None, made.raw_what)
@@ -237,11 +222,11 @@ def changes_of(question: AnyQuestion, stored: Replies, made: Caption | None) -> 
 def kept_caption(made: Caption | None, changes: Mapping[str, str], model: str) -> Caption | None:
     """Return the clip's old caption, flagged with the ingredients that changed since.
 
-    None if it has no good one, or one by another model: a dataset never mixes two.
+    None if it has no good caption, or one by another model: a dataset never mixes two models.
     """
     if not is_good(made) or made.source != model:
         return None
-    if made.is_kept and changes == LOST:  # what else changed is known from an earlier build alone
+    if made.is_kept and changes == LOST:  # only an earlier build knew the other changes
         return made
     doubts = [flag for flag in made.flags if not flag.startswith(KEPT)]
     return made.model_copy(update={"flags": (*doubts, KEPT + ", ".join(changes))})

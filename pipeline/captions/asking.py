@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 REPORT_SECONDS = 0.5
 """Interval of progress reports. Cancellation is checked in them, so they continue while the server is silent."""
 REJECTED_IN_A_ROW = 5
-"""Subjects in a row that may fail for a reason of the server before the rest is not asked about."""
+"""Number of subjects in a row that the server fails on before the loop gives up on the rest."""
 
 T = TypeVar("T")
 
@@ -47,13 +47,13 @@ class AskingLoop(Generic[T]):
         Args:
             endpoint: address of the service, and the bound of requests in flight.
             subjects: clips by id, or other subjects by name, in the order in which they are begun.
-            ask: asks everything about one of them and stores the replies.
+            ask: asks everything about a subject and stores the replies.
             kind: plural noun for the subjects in errors.
-            failed_before: subjects that failed when they were last asked about. That they fail again says nothing about
-                the others, so they do not count as rejected in a row.
+            failed_before: subjects that failed last time. If they fail again, they do not count as rejected in a row,
+                because this says nothing about the others.
         """
         self.failures: dict[str, str] = {}
-        """By id or name, the reason for which a clip file or the server failed."""
+        """Reason that a clip file or the server failed, by id or name."""
         self.left = len(subjects)
         """Number of subjects that are not done."""
         self._endpoint = endpoint
@@ -102,11 +102,7 @@ class AskingLoop(Generic[T]):
             raise self._stopped_by
 
     def _note(self, client: ChatClient, name: str, error: BaseException | None) -> None:
-        """Note how a subject ended.
-
-        Raises:
-            BaseException: the error, if neither the subject, the server nor the disk is to blame.
-        """
+        """Note how a subject ended; raise the error if neither the subject, the server nor the disk is to blame."""
         match error:
             case None:
                 client.budget.answered()

@@ -3,16 +3,16 @@
     program = lmdeploy_program(environment, SERVED["48gb"], Listening(port=23333), log)
     keep_serving(program, Limits(), stop, watcher)
 
-The command line fits lmdeploy 0.18, which `make lmdeploy-env` installs into an environment of its own. InternVL's
-repositories hold code that runs while they are loaded (`--trust-remote-code`), so the revision is pinned, or named by
-the user. Its vision part runs inside the engine, which ignores `--vision-max-batch-size`; prefix caching lets all clips
-share the prompt and the cast sheet. None of this has been run on a GPU yet.
+The command line fits lmdeploy 0.18, which `make lmdeploy-env` installs into a separate environment. InternVL's
+repositories hold code that runs while they are loaded (`--trust-remote-code`), so we or the user pin the revision. Its
+vision part runs inside the engine, which ignores `--vision-max-batch-size`; prefix caching lets all clips share the
+prompt and the cast sheet. Not tested: a GPU.
 
-A program that does not start is an error at once: starting it again would fail again. A program that dies after it has
-served is started again, after a pause that doubles, up to a number of restarts in a row. It runs under a guard, a
-process that starts it in a process group of its own and ends the whole group when the guard's input closes. We keep the
-other end of that input open. The system closes it when this process ends, even by SIGKILL, so neither the program nor
-its children outlive it.
+If the program does not start, it is an error at once, because a second start would fail too. If it dies after it has
+served, it is started again, after a pause that doubles, up to a number of restarts in a row. It runs under a guard, a
+process that starts it in a new process group and ends the whole group when the guard's input closes. We keep the other
+end of that input open. The system closes it when this process ends, even by SIGKILL, so neither the program nor its
+children outlive it.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ LOG_LINES, LOG_BYTES = 20, 16_384
 
 @dataclass(frozen=True)
 class ServedModel:
-    """Model for a kind of GPU, and the engine's options for it."""
+    """Model for a kind of GPU, with the engine's options."""
 
     repository: str
     revision: str | None
-    """Commit; None: not known, so the user names it, since its code is run."""
+    """Commit; None: the user must name one, because the repository's code runs."""
     gpus: int = 1
     flags: tuple[str, ...] = ()
 
@@ -76,7 +76,7 @@ SERVED = {
     # 16 GB of weights
     "24gb": ServedModel("OpenGVLab/InternVL2-8B", "6fb9ad6924f69424e57fab2ab061d707688f0296"),
 }
-"""Models by card, the names of `--card`. The revisions are those that published evaluations of the models name."""
+"""Models by the names of `--card`. The revisions come from published evaluations of the models."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class _Life:
-    """One start of the program: its time of service, and its end; no end if it was stopped."""
+    """One start of the program: its time of service, and its end, which is None if we stopped it."""
 
     served_seconds: float
     end: str | None
@@ -171,8 +171,8 @@ def lmdeploy_program(environment: Path, model: ServedModel, listening: Listening
     """
     if model.revision is None:
         raise UserError(
-            f"{model.repository} holds code that is run, and no commit of it is known to be good: name the one to use "
-            "with --revision, from the list of commits on the model's page, or serve the 8B model with --card 24gb"
+            f"{model.repository} holds code that runs here, and no commit is known to be good: name one from the "
+            "model's page with --revision, or serve the 8B model with --card 24gb"
         )
     python = environment / "bin" / "python"
     if not python.exists():
@@ -242,13 +242,7 @@ def resolved_revision(repository: str, revision: str) -> str:
 
 
 def keep_serving(program: ServerProgram, limits: Limits, stop: threading.Event, watcher: Watcher) -> None:
-    """Keep the program serving until `stop` is set, then end it.
-
-    Args:
-        program: the program; its log is written anew.
-        limits: bounds of starts and restarts.
-        stop: set by a signal handler or another thread.
-        watcher: display of starts, service and ends.
+    """Keep the program serving until a signal handler or another thread sets `stop`, then end it. Replaces its log.
 
     Raises:
         UserError: the program does not start, or died more often in a row than it may be restarted.
@@ -273,7 +267,7 @@ def keep_serving(program: ServerProgram, limits: Limits, stop: threading.Event, 
 
 
 def check_port(host: str, port: int) -> None:
-    """Raise a UserError if a server answers there already, rather than after the model was loaded."""
+    """Raise a UserError if a server already listens there, before the model is loaded."""
     with suppress(OSError), socket.create_connection((host, port), timeout=PROBE_SECONDS):
         raise UserError(f"a server listens at {host} port {port} already: stop it, or give another port with --port")
 

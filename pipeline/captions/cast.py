@@ -3,13 +3,13 @@
     cast/Ponyo/front.png            one folder per character, with the character's name
     cast/Ponyo/side.jpg             png, jpg, jpeg or webp; the first four by name are shown, such as several outfits
     cast/Sosuke/portrait.webp
-    cast/kiki/Jiji/1.png            a folder of folders: characters of one film, `kiki.mkv`, besides those of all films
-    cast/kiki/Ponyo/coat.png        a character of all films as it looks in this one
+    cast/kiki/Jiji/1.png            a folder of folders: additional characters of one film, `kiki.mkv`
+    cast/kiki/Ponyo/coat.png        a character of all films as it looks in this film
 
 The sheets have a panel per character in the order of names, with number and name above its pictures. A panel is one
-tile of InternVL, so that no tile edge cuts it, and a sheet has at most as many panels as InternVL cuts tiles; a larger
-cast has several sheets, numbered on. A cast is identified by a hash of the names and the shown files. The
-painted sheets are no part of it, so a new version of the JPEG encoder does not repeat thousands of questions.
+tile of InternVL, so that no tile edge cuts it. A sheet has at most as many panels as InternVL cuts tiles; a larger cast
+has several sheets with continuous numbers. A cast is identified by a hash of the names and the shown files. The painted
+sheets are not part of it, so a new version of the JPEG encoder does not repeat thousands of questions.
 
 The folder is untrusted input. We check every picture before we decode it, and reject links that lead out of the folder
 and names that could not stand in a caption. Files that are not pictures are left out and listed in `warnings`.
@@ -123,7 +123,7 @@ def _read_cast(folder: Path) -> Cast:
     films: dict[str, Cast] = {}
     for home in filter(_holds_folders, homes):
         if _folded(home.name) in films:
-            raise UserError(f"{_shown(home)}: there is another folder of this film; put its characters into one folder")
+            raise UserError(f"{_shown(home)} is the second folder of this film; put its characters into one folder")
         own = _pictures(folder, list(_folders(home, folder, warnings)), warnings)
         films[_folded(home.name)] = _painted(home, _joined(common, own))
     if not common and not films:
@@ -133,7 +133,7 @@ def _read_cast(folder: Path) -> Cast:
 
 
 def _joined(common: dict[str, list[Path]], own: dict[str, list[Path]]) -> dict[str, list[Path]]:
-    """Return the pictures of a film's own characters and of the common ones that it has no own pictures of."""
+    """Return the pictures of a film's own characters, and of the common characters that it does not replace."""
     taken = {_folded(name) for name in own}
     return dict(sorted([*own.items(), *(item for item in common.items() if _folded(item[0]) not in taken)]))
 
@@ -173,7 +173,7 @@ def _painted(folder: Path, pictures: dict[str, list[Path]]) -> Cast:
 
 
 def _folders(folder: Path, root: Path, warnings: list[str]) -> Iterator[Path]:
-    """Yield the folders in a folder, which is the root of the cast or one in it."""
+    """Yield the folders in the root of the cast, or in a folder of it."""
     for entry in sorted(folder.iterdir()):
         if entry.name.startswith("."):
             continue
@@ -192,7 +192,7 @@ def _characters(homes: list[Path]) -> list[tuple[str, Path]]:
     for home in homes:
         name = _checked_name(home)
         if name.casefold() in {known.casefold() for known in found}:
-            raise UserError(f"{_shown(home)}: there is another character of this name; names must differ")
+            raise UserError(f"{_shown(home)} is the second character of this name; rename one")
         found[name] = home
     return sorted(found.items())
 
@@ -267,7 +267,7 @@ def _flattened(picture: Image.Image) -> Image.Image:
 
 
 def _paint_sheets(panels: list[Image.Image]) -> tuple[Picture, ...]:
-    """Paint as few sheets as hold the panels, of equal size but for the last."""
+    """Paint as few sheets as possible, with an equal number of panels except on the last."""
     size = math.ceil(len(panels) / math.ceil(len(panels) / PANELS_ON_SHEET))
     return tuple(_paint(panels[start : start + size]) for start in range(0, len(panels), size))
 

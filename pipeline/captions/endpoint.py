@@ -45,7 +45,7 @@ class BudgetError(UserError):
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Address of the service, and the parameters of requests to it."""
+    """Address of the service, and the parameters of its requests."""
 
     address: str
     """Base address including the version, such as `http://127.0.0.1:23333/v1`."""
@@ -88,20 +88,14 @@ class Reply:
 
     text: str
     cut_off: bool = False
-    """True if it ended at `max_tokens` rather than where the model ended it."""
+    """True if it ended at `max_tokens` before the model had finished."""
     prompt_tokens: int = field(default=0, compare=False)
     """Tokens that the server read for it, pictures included; 0: not reported."""
     reply_tokens: int = field(default=0, compare=False)
 
 
 def user(text: str, pictures: Sequence[Picture] = (), label: str = "Image") -> Message:
-    """Return a user message: pictures, each labelled with its number, and the text that refers to them.
-
-    Args:
-        text: the question.
-        pictures: the pictures, in order.
-        label: kind of the pictures: `Image`, or `Frame` for the frames of one clip.
-    """
+    """Return a user message: numbered pictures (`Image-1:`, or `Frame-1:` for frames of one clip), then the text."""
     if not pictures:
         return {"role": "user", "content": text}
     parts: list[dict[str, Any]] = []
@@ -120,11 +114,7 @@ def assistant(text: str) -> Message:
 
 
 def read_key(name: str) -> str:
-    """Return the API key in an environment variable; empty if the variable has no name or is not set.
-
-    Raises:
-        UserError: it holds characters that no API key has.
-    """
+    """Return the API key in an environment variable; empty if the name is empty or the variable is not set."""
     key = os.environ.get(name, "").strip() if name else ""
     if not (key.isascii() and key.isprintable()):
         raise UserError(f"the environment variable {name} holds characters that no API key has")
@@ -161,11 +151,7 @@ class Budget:
         self._count = _count.get() or _Count()
 
     def take(self) -> None:
-        """Count one more request.
-
-        Raises:
-            BudgetError: the build has sent as many as it may, or the budget is closed.
-        """
+        """Count one more request. Raises BudgetError if the budget is used up or closed."""
         with self._count.lock:
             if self._count.closed_by:
                 raise BudgetError(f"nothing more is asked by this command, since {self._count.closed_by}")

@@ -64,7 +64,7 @@ class Question(Generic[R]):
     ingredients: dict[str, Any]
     read: Callable[[str], R]
     pattern: str
-    """Regular expression of the replies in the form asked for, for a server that guides the model by one."""
+    """Regular expression of the replies in the requested form, for servers with guided decoding."""
 
     @cached_property
     def fingerprint(self) -> str:
@@ -140,11 +140,7 @@ class ClipPictures:
 
 
 def view_clip(path: Path) -> ClipPictures:
-    """Read the grid for the first question and the frames for the second.
-
-    Raises:
-        RecordError: the clip file cannot be read.
-    """
+    """Read the grid for the first question and the frames for the second. Raises RecordError."""
     frames_THWC = clip_files.read_frames(path, _shown, TILE_PIXELS, TILE_PIXELS)
     first, second, third, fourth = (frames_THWC[index] for index in spread(len(frames_THWC), GRID_FRAMES))
     grid_HWC = np.vstack((np.hstack((first, second)), np.hstack((third, fourth))))

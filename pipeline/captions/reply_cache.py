@@ -1,9 +1,9 @@
 """Reply cache: a captioner's replies on disk, one file per clip, `films/<film_id>/replies/<clip_id>.json`.
 
 Replies may cost money, so each is written as soon as it arrives (atomically: a kill loses only requests in flight).
-The key is a fingerprint of everything the reply depends on, not the time or the run, and a clip keeps the exchanges of
-several fingerprints side by side: a cast that is changed and changed back asks nothing. The text, how it ended and its
-tokens are stored, and read anew at every use, so a better parser makes use of old replies at no cost.
+The key is a fingerprint of everything the reply depends on, not of the time or the run. A clip keeps the exchanges of
+several fingerprints, so a cast that is changed and changed back sends nothing. The file stores the text, how it ended
+and its tokens. The text is parsed at every use, so a better parser works on old replies at no cost.
 
 If all replies to a question are unusable, repairs included, a new attempt may follow: the question is sent as if for
 the first time, and only the replies of the last attempt count. The earlier replies stay stored. A new attempt is
@@ -32,14 +32,14 @@ class Exchange(Record):
     replies: tuple[str, ...]
     anew: tuple[int, ...] = Field(default=(), description="positions in `replies` at which a new attempt begins")
     unfinished: bool = Field(default=False, description="true: no command has ended since the last new attempt began")
-    cut_off: tuple[int, ...] = Field(default=(), description="positions in `replies` of those that were cut off")
+    cut_off: tuple[int, ...] = Field(default=(), description="positions in `replies` of replies that were cut off")
     prompt_tokens: int = Field(default=0, description="tokens that the server read for all replies; 0: not reported")
     reply_tokens: int = Field(default=0, description="tokens of all replies")
 
     @field_validator("anew")
     @classmethod
     def _check_anew(cls, anew: tuple[int, ...], others: ValidationInfo) -> tuple[int, ...]:
-        """Reject positions that are none: a question would be asked for ever."""
+        """Reject invalid positions: with them, a question would be sent for ever."""
         if list(anew) != sorted({number for number in anew if 0 < number < len(others.data.get("replies", ()))}):
             raise ValueError("no positions at which an attempt begins")
         return anew
@@ -64,13 +64,10 @@ class Replies(Record):
 
     clip_id: str
     exchanges: dict[str, Exchange] = Field(default_factory=dict)
-    failure: str | None = Field(default=None, description="reason for which its last batch got no reply; null: none")
+    failure: str | None = Field(default=None, description="reason that its last batch got no reply; null: none")
 
     def to(self, fingerprint: str) -> tuple[Reply, ...]:
-        """Return the replies of the last attempt at the question with this fingerprint, oldest first.
-
-        Empty if it was never asked.
-        """
+        """Return the replies of the last attempt at the question with this fingerprint, oldest first, if any."""
         exchange = self.exchanges.get(fingerprint)
         if exchange is None:
             return ()
@@ -102,11 +99,7 @@ def has_replies(folder: FilmFolder, clip_id: str) -> bool:
 
 
 def load_replies(folder: FilmFolder, clip_id: str) -> Replies:
-    """Read the replies about a clip; empty if there are none.
-
-    Raises:
-        StoreError: the file exists but was not written by this program.
-    """
+    """Read the replies about a clip; empty if there are none. Raises StoreError if the file is damaged."""
     return read_replies(_path(folder, clip_id), clip_id)
 
 
@@ -116,18 +109,14 @@ def save_replies(folder: FilmFolder, replies: Replies) -> None:
 
 
 def finish_attempts(folder: FilmFolder, clip_ids: Iterable[str]) -> None:
-    """Note that no command is asking about these clips any more: the next one may ask again.
-
-    Raises:
-        StoreError: a file was not written by this program.
-    """
+    """Note that no command is querying these clips any more, so the next one may begin a new attempt."""
     for kept in (load_replies(folder, clip_id) for clip_id in clip_ids):
         if kept.is_unfinished:
             save_replies(folder, kept.finished())
 
 
 def note_failures(folder: FilmFolder, failures: Mapping[str, str]) -> None:
-    """Note by clip id the reason for which a clip got no reply: this build asks about it no more."""
+    """Note the reason that a clip got no reply, by clip id; this build does not query it again."""
     for clip_id, reason in failures.items():
         save_replies(folder, load_replies(folder, clip_id).model_copy(update={"failure": reason}))
 
@@ -139,9 +128,9 @@ def read_replies(path: Path, clip_id: str) -> Replies:
     except FileNotFoundError:
         return Replies(clip_id=clip_id)
     except (OSError, ValidationError) as error:
-        raise StoreError(f"{path}: cannot be read ({error}); delete it to ask again") from error
+        raise StoreError(f"{path}: cannot be read ({error}); delete it to send the question again") from error
     if kept.clip_id != clip_id:
-        raise StoreError(f"{path}: holds the replies about {kept.clip_id}; delete it to ask again")
+        raise StoreError(f"{path} holds the replies about {kept.clip_id}; delete it to send the question again")
     return kept
 
 

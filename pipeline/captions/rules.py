@@ -5,7 +5,7 @@ level, and night or day if the light is unambiguous. Everything that cannot be m
 stays null, and the caption's source is `rules`, so it is not mistaken for a description.
 
 A flag is a text `<kind>: <detail>`: a doubt that the cast, the motion level or the scene raises against the model's
-words. It changes nothing else: pages count the kinds, and a review begins with them.
+words. Pages count the kinds, and a review begins with flagged clips; nothing else depends on flags.
 """
 
 from __future__ import annotations
@@ -98,13 +98,7 @@ def _time_of_day(looks: Looks) -> str | None:
 
 
 def flagged(captions: Sequence[Caption], clips: Sequence[Clip], levels: Mapping[str, int | None]) -> list[Caption]:
-    """Return the captions of a film with the doubts about each added to its other flags.
-
-    Args:
-        captions: captions of `clips`, in the same order.
-        clips: clips of one film.
-        levels: motion level by clip id.
-    """
+    """Return the captions of a film's clips, which are in the same order, with the doubts about each as flags."""
     once = _seen_once(captions, clips)
     rows = []
     for caption, clip in zip(captions, clips, strict=True):

@@ -2,10 +2,10 @@
 
 A reply that the tag grammar rejects is sent back with its fault, up to `repairs` times. After that the clip is
 quarantined: its caption has the fault and the model's raw replies, but no tags. (If only the characters on screen were
-not found, the rest is kept; see `answers.py`.) Every reply is cached by clip id (`reply_cache.py`), and a usable one is
-never requested again. A new attempt requests all unusable ones, if they are so many that the film would fail, or if the
-user asks for it (`renewed`). Replies are matched to clips by id and fingerprint, so they may arrive in any order. A
-request that the server could not answer is not cached: the next build repeats it, this one does not.
+not found, the rest is kept; see `answers.py`.) Every reply is cached by clip id (`reply_cache.py`), and a usable reply
+is never requested again. If so many replies are unusable that the film would fail, or if the user asks for it, a new
+attempt requests them again (`renewed`). Replies are matched to clips by id and fingerprint, so they may arrive in any
+order. A request that the server could not answer is not cached: the next build repeats it, this one does not.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class ServerCaptioner:
     settings: CaptionSettings
     cast: Cast
     ask_again: bool = False
-    """True: ask about clips with a good caption too, if the question changed or the stored replies are gone."""
+    """True: query clips with a good caption too, if the question changed or the stored replies are gone."""
     renews: bool = False
-    """True: make a new attempt at the questions without a usable reply, but for those of an unfinished attempt."""
+    """True: make a new attempt at the questions without a usable reply, except in an unfinished attempt."""
 
     def ingredients(self) -> dict[str, Any]:
         """Ingredients of the captions; the server's address and concurrency do not change them."""
@@ -81,10 +81,10 @@ class ServerCaptioner:
         return waiting, uncollected
 
     def renewed(self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip) -> ServerCaptioner:
-        """Return a captioner that asks the closed questions of a film again, if that is called for; else this one.
+        """Return a captioner that reopens the closed questions of a film, or this one if they should stay closed.
 
-        It is, with `ask_again`, or if so many captions have a fault that the film would fail. Clips of an unfinished
-        attempt had one before it, so the build after a killed one decides like that one.
+        They are reopened with `ask_again`, or if so many captions have a fault that the film would fail. Clips of an
+        unfinished attempt count as faulty, so the build after a killed one makes the same decision.
         """
         every = self._all_answers(folder, clips, levels)
         faulty = sum(each.kept.is_unfinished or bool(each.is_given_up and each.caption(None).fault) for each in every)
@@ -97,7 +97,7 @@ class ServerCaptioner:
         return sum(answers.most_requests for answers in self._all_answers(folder, clips, levels))
 
     def repeats(self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip) -> Repeats:
-        """Return the clips with a good caption that would be asked about again."""
+        """Return the clips with a good caption that would be queried again."""
         found = self._repeats(folder, clips, levels, _rows(folder))
         return found.without(self._old_captions(folder, clips, levels))
 
@@ -131,7 +131,7 @@ class ServerCaptioner:
     def captions(
         self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip, progress: Progress
     ) -> list[Caption]:
-        """Ask the open questions, but for clips that failed in their batch, then return a caption of each clip.
+        """Ask the open questions, except about clips that failed in their batch; return a caption of each clip.
 
         Raises:
             UserError: the service as a whole cannot be used; replies received before are cached.
@@ -147,7 +147,7 @@ class ServerCaptioner:
     ) -> list[Caption]:
         """Return a caption from the cached replies of each clip, in the order of `clips`, or with its failure.
 
-        This ends the attempts at them: the next build or trial may begin new ones.
+        This ends the current attempts, so the next build or trial may begin new ones.
         """
         finish_attempts(folder, (clip.clip_id for clip in clips))
         old, settled = self._old_captions(folder, clips, levels), replace(self, renews=False)
@@ -167,12 +167,7 @@ class ServerCaptioner:
     ) -> None:
         """Ask the open questions about these clips and cache the replies.
 
-        Args:
-            folder: the film's folder.
-            clips: clips of the film.
-            levels: motion level by clip id.
-            progress: called with (clips done, clips).
-            failures: gets, by clip id, the reason for which the clip file or the server failed, also on an early end.
+        `failures` receives the reason that a clip file or the server failed, by clip id, also after an early end.
 
         Raises:
             UserError: the service as a whole cannot be used; replies received before are cached.
@@ -201,13 +196,13 @@ class ServerCaptioner:
             await asyncio.to_thread(save_replies, folder, answers.kept)
 
     def _waiting(self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip) -> dict[str, Answers]:
-        """Return the answers so far of the clips with an open question, by clip id; those that failed before last."""
+        """Return the answers so far of the clips with an open question, by clip id; clips that failed come last."""
         waiting = [answers for answers in self._all_answers(folder, clips, levels) if answers.open_question]
         waiting.sort(key=lambda answers: answers.kept.failure is not None)
         return {answers.clip.clip_id: answers for answers in waiting}
 
     def _all_answers(self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip) -> Iterator[Answers]:
-        """Yield the answers so far of the clips, but for those that keep their old caption."""
+        """Yield the answers so far of the clips that do not keep their old caption."""
         old = self._old_captions(folder, clips, levels)
         return (self._answers(folder, clip, levels) for clip in clips if clip.clip_id not in old)
 
@@ -227,10 +222,7 @@ def is_beyond(faulty: int, clips: int, settings: CaptionSettings) -> bool:
 
 
 def _rows(folder: FilmFolder) -> dict[str, Caption]:
-    """Return the captions made so far by clip id, current or not; empty if there are none, or the table is damaged.
-
-    The table is then made again from the stored replies.
-    """
+    """Return the captions made so far by clip id, current or not; none if the table is missing or damaged."""
     if not folder.table_path("captions").exists():
         return {}
     try:

@@ -4,8 +4,8 @@ Any server with OpenAI's chat protocol works; the defaults suit InternVL2-26B as
 (`caption_server.py`).
 
 `WriteCaptions` run as a stage asks all open questions and collects the replies. For long films a scheduler first
-processes `pending` in batches, each a small task that can be retried alone; the stage then finds all replies cached,
-or the reason for which there is none, and asks nothing.
+processes `pending` in batches, each a small task that can be retried alone. Then every clip has a cached reply or a
+failure, and the stage sends nothing.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class WriteCaptions(Stage):
     settings: CaptionSettings
     cast: Cast
     ask_again: bool = False
-    """True: ask again about clips with a good caption if an ingredient of the question changed."""
+    """True: query clips with a good caption again if an ingredient of the question changed."""
     name: ClassVar[str] = "captions"
     version: ClassVar[int] = 1
     needs: ClassVar[tuple[str, ...]] = ("cut", "looks", "motion", "screened")
@@ -63,7 +63,7 @@ class WriteCaptions(Stage):
         return self._server(self.cast).ingredients()
 
     def film_ingredients(self, film: Film) -> dict[str, Any]:
-        """The cast of this film, if it has one of its own."""
+        """The cast of this film, if it has a separate one."""
         cast = self.cast.of(film)
         server = self.settings.captioner == "server"
         return {"cast": cast.sha256} if server and cast.sha256 != self.cast.sha256 else {}
@@ -76,12 +76,9 @@ class WriteCaptions(Stage):
         return Resources(cpus=0.1, tags=(CAPTIONS,), retry_on=(EndpointLostError,))
 
     def pending(self, folder: FilmFolder, *, current: bool, screened: Sequence[Verdict] | None = None) -> Pending:
-        """Return the clips still to ask, in batches, and whether stored replies are not yet collected.
+        """Return the clips still to query, in batches, and whether stored replies are not yet collected.
 
-        Args:
-            folder: the film's folder.
-            current: the result on disk is current.
-            screened: rows that the table `screened` is going to have; None: those it has.
+        `current`: the result on disk is current. `screened`: future rows of the table, if they differ from its rows.
         """
         if self.settings.captioner == "rules":
             return NOTHING_PENDING  # without reading a table
@@ -103,15 +100,13 @@ class WriteCaptions(Stage):
 
     @property
     def spares_captions(self) -> bool:
-        """True if no clip with a good caption may be asked about again."""
+        """True if no clip with a good caption may be queried again."""
         return self.settings.captioner == "server" and not self.ask_again
 
     def repeats(self, folder: FilmFolder, screened: Sequence[Verdict] | None = None) -> Repeats:
-        """Return the clips with a good caption that would be asked about again without leave.
+        """Return the clips with a good caption that would be queried again without the user's permission.
 
-        Args:
-            folder: the film's folder. A stage that runs again before this one may still change its clips or levels.
-            screened: rows that the table `screened` is going to have; None: those it has.
+        A stage that runs again before this one may still change the clips or their levels. `screened`: as in `pending`.
         """
         if not self.spares_captions:
             return Repeats()
@@ -120,21 +115,19 @@ class WriteCaptions(Stage):
     def run_batch(self, folder: FilmFolder, batch: Sequence[str], progress: Progress = silent) -> None:
         """Ask the open questions about some clips of `pending`, and cache the replies in the film's folder.
 
-        `pending` has decided if the batch makes a new attempt. Here the film may have changed: by then other batches
-        have replies, and a retried batch has its own.
-
+        `pending` decided if the batch makes a new attempt; by now, this or other batches may have stored replies.
         Batches of one film may run in sequence or in parallel, as long as no two hold the same clip. Each keeps up to
         `concurrency` requests in flight.
 
         Raises:
-            UserError: the build would caption clips with a good caption again, or the server cannot be used at all.
+            UserError: the build would query clips with a good caption again, or the server cannot be used at all.
                 Replies that came before are cached.
         """
         wanted, renews = _unmarked(batch)
         clips, levels = candidates(folder)
         asked = [clip for clip in clips if clip.clip_id in wanted]
         if not self.ask_again and self._server_for(folder).repeats(folder, asked, levels):
-            refuse_repeats(self.repeats(folder), keep_old=self.settings.keep_old)  # names those of all batches
+            refuse_repeats(self.repeats(folder), keep_old=self.settings.keep_old)  # reports the repeats of all batches
         failures: dict[str, str] = {}
         try:
             replace(self._server_for(folder), renews=renews).ask(folder, asked, levels, progress, failures)
@@ -150,8 +143,7 @@ class WriteCaptions(Stage):
 
         Raises:
             RecordError: more than `failed_limit` of the clips have no usable caption.
-            UserError: the build would caption clips with a good caption again, or the server cannot be used at all.
-                Replies that came before are cached.
+            UserError: as `run_batch`.
         """
         refuse_repeats(self.repeats(folder), keep_old=self.settings.keep_old)
         clips, levels = candidates(folder)
@@ -174,7 +166,7 @@ class WriteCaptions(Stage):
         return self._server(self.cast.of(folder.film))
 
     def _server(self, cast: Cast) -> ServerCaptioner:
-        """Return the captioner; leave to ask again overrides the setting that keeps old captions."""
+        """Return the captioner; `ask_again` overrides the setting that keeps old captions."""
         keep_old = self.settings.keep_old and not self.ask_again
         return ServerCaptioner(self.settings.model_copy(update={"keep_old": keep_old}), cast, self.ask_again)
 
@@ -182,12 +174,7 @@ class WriteCaptions(Stage):
 def candidates(
     folder: FilmFolder, screened: Sequence[Verdict] | None = None
 ) -> tuple[list[Clip], dict[str, int | None]]:
-    """Return the clips that screening keeps, in the film's order, and their motion levels.
-
-    Args:
-        folder: the film's folder.
-        screened: verdicts of the screening; None: read the table `screened`.
-    """
+    """Return the clips that screening keeps, in the film's order, and their motion levels."""
     rows = folder.read("screened", Verdict) if screened is None else screened
     levels = {row.clip_id: row.level for row in rows if row.keep}
     return [clip for clip in folder.read("clips", Clip) if clip.clip_id in levels], levels

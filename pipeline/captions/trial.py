@@ -3,7 +3,7 @@
     trial = try_captions([(folder, folder.read("screened", Verdict))], stage, 20, progress)
     trial.usable_share, trial.tokens_a_clip, trial.hours_left
 
-The replies are stored like those of a build, so the next build asks about none of these clips with a usable reply.
+The replies are stored as in a build, so the next build queries only the clips without a usable reply.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class Trial:
 
     clips: tuple[TriedClip, ...]
     asked: int
-    """Clips asked about now; the others had their replies already."""
+    """Clips queried now; the others had their replies already."""
     seconds: float
-    """Time of asking them."""
+    """Time of these queries."""
     total: int
     """Clips of the dataset that get a caption."""
     left: int
-    """Those that the next build asks about."""
+    """Clips that the next build queries."""
 
     @property
     def usable_share(self) -> float:
@@ -84,12 +84,6 @@ def try_captions(
     screened: Sequence[tuple[FilmFolder, Sequence[Verdict]]], stage: WriteCaptions, count: int, progress: Progress
 ) -> Trial:
     """Caption `count` clips, spread evenly over the clips that get a caption, and store the replies.
-
-    Args:
-        screened: films with their verdicts of the screening.
-        stage: captions by a server.
-        count: number of clips; all, if there are fewer.
-        progress: called with (clips done, clips of the trial).
 
     Raises:
         UserError: there are no clips, or the service cannot be used.

@@ -1,15 +1,14 @@
 """Data card, `README.md`: contents of the dataset, method, loading instructions, licence and provenance.
 
-Its YAML front matter is read by Hugging Face, so that `load_dataset(folder)` finds the splits. Facts that only the
-builder knows (licence, provenance) come from the configuration; empty ones are marked as not stated. The same dataset
-gives the same bytes. Names of films and characters are untrusted text: in Markdown every special character is escaped,
-in YAML every value is a JSON string.
+Hugging Face reads its YAML front matter, so that `load_dataset(folder)` finds the splits. Facts that only the builder
+knows (licence, provenance) come from the configuration; empty ones are marked as not stated. The same dataset gives the
+same bytes. Names of films and characters are untrusted text: Markdown escapes every special character, and YAML holds
+every value as a JSON string.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +35,7 @@ from pipeline.publish.samples import hub_features
 
 
 def write_card(dataset: Dataset, card: CardSettings) -> Path:
-    """Write `README.md` of the dataset; `card` holds the builder's own text.
-
-    Raises:
-        StoreError: a file of the dataset cannot be read.
-    """
+    """Write `README.md` of the dataset; `card` holds the builder's own text. Raises StoreError."""
     summary = summarise(dataset)
     environment = Environment(
         loader=PackageLoader("pipeline.pages", "."),
@@ -128,15 +123,11 @@ def _film_row(seen: SeenFilm) -> dict[str, Any]:
         "name": seen.film.name,
         "length": clock(seen.film.duration_seconds),
         "picture": f"{seen.film.display_width}x{seen.film.display_height}",
-        "fps": _rate(seen.film.fps),
+        "fps": f"{float(seen.film.fps):.5g}",
         "scenes": len(seen.scenes),
         "clips": len(seen.clips),
         "kept": sum(clip.fate == "kept" for clip in seen.clips),
     }
-
-
-def _rate(fps: Fraction) -> str:
-    return f"{float(fps):.5g}"
 
 
 def _cast_counts(summary: Summary) -> list[tuple[str, int]]:

@@ -1,4 +1,4 @@
-"""Geometry of the charts of a dataset's and of an evaluation's report: bars, lines and labels, which templates draw.
+"""Geometry of the charts in reports of datasets and evaluations: bars, lines and labels, which templates draw.
 
 Charts are laid out 350 units wide, the width of a phone's screen, so that their labels stay readable there.
 """
@@ -82,7 +82,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Line:
-    """A curve; `band` is the path of its intervals, empty where there are none."""
+    """A curve; `band` is the path of its intervals, or empty."""
 
     path: str
     band: str
@@ -91,7 +91,7 @@ class Line:
 
 @dataclass(frozen=True)
 class TurnChart:
-    """Curves of values over turns; labels of turns stand below, those of values at the left."""
+    """Curves of values over turns, with labels of turns at the bottom and labels of values at the left."""
 
     lines: tuple[Line, ...]
     turns: tuple[Label, ...]
@@ -110,7 +110,7 @@ def scene_chart(lengths: Sequence[float]) -> SceneChart:
     for place, (count, (low, high)) in enumerate(zip(counts, bins, strict=False)):
         bar = _standing(place * step + 1.5, step - 3, count / tallest, f"scenes of {_span(low, high)}: {count}")
         bars.append(bar)
-        labels.append(Label(_mid(bar), bar.y - 5, str(count)))
+        labels.append(Label(round(bar.x + bar.width / 2, 2), bar.y - 5, str(count)))
         ticks.append(Label(place * step, HEIGHT - 6, f"{low:g}"))
     return SceneChart(tuple(bars), tuple(labels), tuple(ticks))
 
@@ -118,7 +118,7 @@ def scene_chart(lengths: Sequence[float]) -> SceneChart:
 def scope_chart(kept: Sequence[float], others: Sequence[float], edges: Sequence[float]) -> ScopeChart:
     """The histogram of motion scopes in pixels per step; scopes below 0.1 px count in the first bin.
 
-    The bin of a scope s is max(0, floor(1 + 12 * log10(s / 0.1 px))): 12 bins per decade.
+    With 12 bins per decade, a scope s is in the bin max(0, floor(1 + 12 * log10(s / 0.1 px))).
     """
     most_px = max([*kept, *others, *(1.3 * edge for edge in edges), 1.0])
     bins = math.ceil(math.log10(most_px / SCOPE_FLOOR) * SCOPE_STEPS_PER_DECADE) + 1
@@ -139,7 +139,7 @@ def scope_chart(kept: Sequence[float], others: Sequence[float], edges: Sequence[
 
 
 def turn_chart(curves: Sequence[Sequence[TurnValue]]) -> TurnChart:
-    """Curves over at least two turns, a line for each curve; the values of a curve come in the order of the turns."""
+    """Curves over at least two turns; the values of a curve come in the order of the turns."""
     given = [each for curve in curves for each in curve]
     turns = sorted({each.turn for each in given})
     bounds = [bound for each in given for bound in (each.value, each.low, each.high) if bound is not None]
@@ -191,10 +191,6 @@ def clock(seconds: float) -> str:
 def _standing(x: float, width: float, share: float, title: str) -> Bar:
     height = share * (HEIGHT - TOP - BOTTOM)
     return Bar(round(x, 2), round(HEIGHT - BOTTOM - height, 2), round(width, 2), round(height, 2), title)
-
-
-def _mid(bar: Bar) -> float:
-    return round(bar.x + bar.width / 2, 2)
 
 
 def _span(low: float, high: float) -> str:

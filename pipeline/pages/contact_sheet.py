@@ -1,7 +1,7 @@
 """Contact sheets of clips: rows and thumbnails for the report, and HTML for the cell of a notebook.
 
-The report's script (`report.js`) reads a row of plain values and a small JPEG for every clip; `COLUMNS` there names the
-values of `_row` in this order. Jupyter shows an object by its `_repr_html_`, so a notebook needs no package of it here.
+The report's script (`report.js`) reads a row of plain values and a small JPEG for every clip; its `COLUMNS` name the
+values of `_row` in this order. Jupyter calls `_repr_html_` to show an object, so we need none of its packages.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Html:
 
 
 def playing_clip(row: ClipRow, path: Path) -> Html:
-    """Return a clip as a video in a loop, with what is known about it."""
+    """Return a clip as a video in a loop, with all that is known about it."""
     video = base64.b64encode(path.read_bytes()).decode("ascii")
     lines = [*_facts(row), *([printable(row.sentence)] if row.sentence else [])]
     said = "".join(f"<div>{escape(line)}</div>" for line in lines)
@@ -106,13 +106,7 @@ def playing_clip(row: ClipRow, path: Path) -> Html:
 
 
 def sheet_of_clips(rows: Sequence[ClipRow], paths: Iterable[Path], left_out: int) -> Html:
-    """Return the first frames of clips with their captions.
-
-    Args:
-        rows: the clips.
-        paths: their files.
-        left_out: number of clips that the user named and that are not among these, for a remark.
-    """
+    """Return the first frames of clips with their captions, and a remark on the number of clips left out."""
     heights = [max(2, round(PICTURE_WIDTH * row.height / row.width)) for row in rows]
     with ThreadPoolExecutor(_THREADS) as pool:
         pictures = list(pool.map(thumbnail, paths, heights))
@@ -150,7 +144,7 @@ def _row(film: int, seen: SeenClip, reasons: Mapping[str, int], characters: Mapp
 
 
 def _review(seen: SeenClip) -> str | None:
-    """The reviewed values beside the machine's, as `MD walk (machine: run) · S girl (confirmed) · dropped`."""
+    """Reviewed and generated values, such as `MD walk (machine: run) · S girl (confirmed) · dropped`."""
     review, machine = seen.reviewed, seen.machine
     if review is None:
         return None

@@ -1,4 +1,4 @@
-"""Time ledger of the report: seconds of the films by fate, as a strip along each film and a table that adds them up."""
+"""Time ledger of the report: seconds of the films by fate, as a strip for each film and a table with the sums."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def many(count: int, noun: str) -> str:
 
 
 def fate_colours(summary: Summary) -> Colours:
-    """A colour class per fate: strong ones for the reasons of clips, pale ones for time that is not in a clip."""
+    """A colour class per fate: strong colours for the reasons of clips, pale colours for time outside clips."""
     seconds = totals(span for film in summary.films for span in film.spans)
     of_clips = {reason for seen in summary.clips for reason in seen.reasons if seen.fate == "dropped"}
     colours: Colours = {}

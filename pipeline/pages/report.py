@@ -1,8 +1,8 @@
 """HTML report, `report.html`: one file to look at a dataset, with embedded thumbnails and relative links to clips.
 
-The values of the page are collected here and rendered by `report.html.j2`, which escapes every value; `report.js` draws
-the contact sheet from the rows of `contact_sheet`. The page makes no network request, and its content security policy
-allows no script but its own, whatever a film is called. The same dataset gives the same bytes.
+`report.html.j2` renders the values collected here and escapes each of them; `report.js` draws the contact sheet from
+the rows of `contact_sheet`. The page makes no network request, and its content security policy allows no other script,
+so names of films cannot inject one. The same dataset gives the same bytes.
 """
 
 from __future__ import annotations
@@ -43,14 +43,7 @@ NOT_MEASURED = "not measured"
 
 
 def write_report(dataset: Dataset, progress: Progress = silent) -> Path:
-    """Write `report.html` of the dataset.
-
-    Args:
-        progress: called with (thumbnails done, clips).
-
-    Raises:
-        StoreError: a file of the dataset cannot be read.
-    """
+    """Write `report.html` of the dataset. Raises StoreError if a file of the dataset cannot be read."""
     summary = summarise(dataset)
     threads = summary.config.run.threads or os.cpu_count() or 1
     environment = Environment(
@@ -204,7 +197,7 @@ def _tag_tables(summary: Summary) -> list[dict[str, Any]]:
 def _tag_table(
     tag: str, name: str, counts: Counter[str | None], *, ordered: bool, links: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Counts of a tag: the most frequent values, then the others together, then the clips where it is not measured."""
+    """Counts of a tag: the most frequent values, then the sum of the others, then the clips without a value."""
     whole = sum(counts.values()) or 1
     missing = counts.pop(None, 0)
     named = [(value, count) for value, count in counts.items() if value is not None]
@@ -235,7 +228,7 @@ def _tag_table(
 
 
 def _rare(counts: Counter[str | None]) -> str:
-    """The values of so few clips that training hardly learns them, least frequent first."""
+    """Values with too few clips to learn them in training, the least frequent first."""
     rare = sorted((count, value) for value, count in counts.items() if value and count <= RARE_UP_TO)
     more = f", and {len(rare) - MOST_RARE:,} more" if len(rare) > MOST_RARE else ""
     return ", ".join(f"{value} ({count})" for count, value in rare[:MOST_RARE]) + more

@@ -43,7 +43,7 @@ class SeenFilm:
     """Spans by fate; they tile the film and its missing end."""
     failures: tuple[Failure, ...]
     last_failure: Failure | None
-    """Failure of the film in the last build although it has samples: all other fields are from an earlier build."""
+    """Failure of a film with samples in the last build: all other fields are from an earlier build."""
     fields: tuple[FieldStretch, ...] = ()
     """Stretches of telecine, interlaced and progressive video; none for a film that is progressive."""
     remarks: tuple[str, ...] = ()
@@ -115,11 +115,7 @@ class LevelRow:
 
 
 def summarise(dataset: Dataset) -> Summary:
-    """Read the facts for card and report.
-
-    Raises:
-        UserError: a file of the dataset cannot be read.
-    """
+    """Read the facts for card and report. Raises UserError if a file of the dataset cannot be read."""
     record = dataset.record
     index = read_index_if_made(dataset)
     vocabulary = load_vocabulary(dataset.root)
@@ -160,7 +156,7 @@ def _audit(dataset: Dataset, vocabulary: Vocabulary) -> AuditResults | None:
     try:
         return audit_results(dataset, vocabulary.published)
     except ForeignAuditError:
-        return None  # says nothing about this dataset; `animegamer audit` refuses it
+        return None  # an audit of another dataset, which `animegamer audit` rejects
 
 
 def _seen_film(
@@ -226,7 +222,7 @@ def made_with(summary: Summary) -> list[tuple[str, str]]:
 
 
 def treatments(seen: SeenFilm) -> list[str]:
-    """Sentences about what was done to the pictures of a film beyond cropping and scaling; most films have none."""
+    """Sentences about the treatment of a film's pictures beyond cropping and scaling; most films have none."""
     hdr = "HDR ({}, BT.2020), mapped to SDR BT.709: light up to {:g} cd/m² as in SDR, highlights up to {:g} compressed"
     sentences = {
         "pq": hdr.format("PQ", DIFFUSE_WHITE, PEAK),

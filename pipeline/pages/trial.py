@@ -1,4 +1,4 @@
-"""Page of a trial of captions: the pictures that the model saw beside its replies, one HTML file without scripts."""
+"""Page of a trial of captions: the model's pictures next to its replies, in one HTML file without scripts."""
 
 from __future__ import annotations
 
@@ -25,15 +25,7 @@ TAGS = ("S", "MD", "EV", "MA", "SC", "ET", "ST", "characters", "others", "actor"
 
 
 def write_trial(path: Path, trial: Trial, cast: Cast, model: str, figures: Sequence[tuple[str, str]]) -> None:
-    """Write the page.
-
-    Args:
-        path: the HTML file.
-        trial: the clips tried.
-        cast: the cast, for its sheets.
-        model: name and revision of the model.
-        figures: names and values to show at the top.
-    """
+    """Write the page with the tried clips, the sheets of the cast, and `figures` (names and values) at the top."""
     css = (files("pipeline.pages") / "trial.css").read_text(encoding="utf-8")
     environment = Environment(loader=PackageLoader("pipeline.pages", "."), undefined=StrictUndefined, autoescape=True)
     page = environment.get_template("trial.html.j2").render(

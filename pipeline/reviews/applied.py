@@ -4,8 +4,8 @@
     save_reviewed(folder, reviews.rows(folder, record.cast))                    table `reviewed`, at each publishing
     with_reviews(folder.read("captions", Caption), read_reviewed(folder))       captions as they are published
 
-The table is what verification, card and report read, so they agree with the shards whatever was reviewed since, and on
-a machine without the review file. The captions of the machine stay as they are in their own table.
+Verification, card and report read the table, so they agree with the shards despite later reviews, also on a machine
+without the review file. The captioner's captions stay unchanged in the table `captions`.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from prompts.tags import words_pattern
 
 TABLE = "reviewed"
 MOST_NAMED = 5
-"""Lines, conflicts and faults that a finding names; of more it gives the number."""
+"""Lines, conflicts and faults that a finding lists; the others are counted."""
 BY_REVIEW_ALONE = ""
-"""Source of a caption that only reviewers wrote, since the machine has none; published as null."""
+"""Source of a caption that only reviewers wrote; published as null."""
 
 
 @dataclass(frozen=True)
@@ -92,11 +92,7 @@ def review_path(root: Path, settings: ReviewSettings) -> Path:
 
 
 def load_reviews(dataset: Dataset, path: Path) -> Reviews:
-    """Read a review file and match it to the clips of a dataset.
-
-    Raises:
-        UserError: the file, or a table of clips, cannot be read.
-    """
+    """Read a review file and match it to the clips of a dataset. Raises UserError if a file cannot be read."""
     reading, record = read_decisions(path), dataset.record
     if not reading.decisions:
         return Reviews(faults=reading.faults)
@@ -109,13 +105,7 @@ def film_clips(dataset: Dataset) -> dict[str, list[Clip]]:
 
 
 def matched_reviews(reading: Reading, films: Mapping[str, Sequence[Clip]], cast: Collection[str]) -> Reviews:
-    """Match the content of a review file.
-
-    Args:
-        reading: the content.
-        films: clips of each film of the dataset, by the film's content hash.
-        cast: names of the characters of the dataset; empty: any name is accepted.
-    """
+    """Match the content of a review file to clips, by their film's content hash; an empty cast accepts any name."""
     matches = match(reading.decisions, films)
     ends = {sha256: max((clip.end_seconds for clip in clips), default=inf) for sha256, clips in films.items()}
     later = {decision for decision in matches.unmatched if decision.start_seconds >= ends[decision.film_sha256]}
@@ -152,11 +142,7 @@ def outside_cast(reading: Reading, films: Collection[str], cast: Collection[str]
 
 
 def read_reviewed(folder: FilmFolder) -> dict[str, Reviewed]:
-    """Return the reviewed values that were published of a film, by clip id.
-
-    Raises:
-        StoreError: the table cannot be read.
-    """
+    """Return the published reviewed values of a film, by clip id. Raises StoreError."""
     return {row.clip_id: row for row in folder.read_if_made(TABLE, Reviewed)}
 
 
@@ -216,7 +202,7 @@ def applied_standings(decisions: Iterable[Decision], cast: Collection[str]) -> d
 
 
 def is_in_cast(field: str, value: Value, cast: Collection[str]) -> bool:
-    """Return False if a character outside the cast is named; an actor may be a noun as well."""
+    """Return False if a value has a character outside the cast; an actor may also be a noun."""
     if not cast or value is None:
         return True
     if field == "characters":
@@ -238,7 +224,9 @@ def count_reviews(reviews: Reviews) -> ReviewCounts:
         fields={name: fields[name] for name in FIELDS if fields[name]},
         reviewers=dict(sorted(voices.items(), key=lambda item: (-item[1], item[0]))),
         findings=tuple(_findings(reviews)),
-        remarks=tuple(_remarks(reviews)),
+        remarks=(f"{_many(later, 'decision')} about parts of films after the last clip, which were not built",)
+        if (later := len(reviews.later))
+        else (),
     )
 
 
@@ -261,11 +249,6 @@ def _findings(reviews: Reviews) -> Iterator[str]:
     if reviews.faults:
         faults = [f"line {fault.line} ({fault.reason})" for fault in reviews.faults]
         yield f"{_many(len(faults), 'line')} that cannot be read as a decision: {first_few(faults, MOST_NAMED)}"
-
-
-def _remarks(reviews: Reviews) -> Iterator[str]:
-    if reviews.later:
-        yield f"{_many(len(reviews.later), 'decision')} about parts of films after the last clip, which were not built"
 
 
 def _many(count: int, noun: str) -> str:

@@ -37,7 +37,7 @@ class UnusedLines(Record):
     foreign: int
     """Decisions about films outside the dataset."""
     unmatched: int
-    """Decisions about a span of film that is no clip any more."""
+    """Decisions about a span of film that is not a clip now."""
 
 
 class Results(Record):
@@ -104,11 +104,7 @@ def draw_sample(dataset: Dataset, size: int | None, by: Strata | None, seed: int
 
 
 def sampled_clips(dataset: Dataset, sample: AuditSample) -> list[str]:
-    """Return the ids of the sample's clips that the dataset keeps, in the order of the sample.
-
-    Raises:
-        ForeignAuditError: the dataset keeps no clip of the sample.
-    """
+    """Return the ids of the sample's clips that the dataset keeps, in the order of the sample, or ForeignAuditError."""
     return list(_sampled(dataset, reviewable(dataset, None), sample))
 
 
@@ -163,8 +159,8 @@ def compare(dataset: Dataset, path: Path, groups: Groups) -> Results:
     labels, lines = _read_labels(dataset, path)
     if not labels:
         raise UserError(
-            f"{path}: no label of this dataset's clips ({lines.foreign} of other films, {lines.unmatched} of no clip, "
-            f"{len(lines.faults)} unusable); give labels of its films"
+            f"{path} has no label of this dataset's clips: {lines.foreign} of other films, {lines.unmatched} of no "
+            f"clip, {len(lines.faults)} unusable; give labels of its films"
         )
     labelled = [Labelled(values[clip_id], _settled(fields)) for clip_id, fields in labels.items()]
     return Results(**_figures(labels, groups), fields=accuracies(labelled, groups, None), lines=lines)
@@ -225,7 +221,7 @@ def _sampled(dataset: Dataset, clips: Sequence[ReviewableClip], sample: AuditSam
     if not by_span:
         path = dataset.root / SAMPLE_FILE
         raise ForeignAuditError(
-            f"{path}: is an audit of other clips, since the dataset keeps none of its {len(sample.spans)}; "
-            f"move {path.parent} away to start another"
+            f"{path} belongs to another dataset: this one keeps none of its {len(sample.spans)} clips; move "
+            f"{path.parent} away to start a new audit"
         )
     return {by_span[span]: span for span in sample.spans if span in by_span}

@@ -1,4 +1,4 @@
-"""Audit sample: clips drawn at random from the kept clips of a dataset, simple or stratified; stored in `sample.json`.
+"""Random sample, simple or stratified, of the kept clips of a dataset for an audit, stored in `sample.json`.
 
 A stratified sample has at least a few clips of each stratum. The clips are in random order, so the labelled part of an
 unfinished audit is a random sample too. The sample names spans of film, so it stays valid in a dataset built again.
@@ -70,11 +70,7 @@ def draw(spans: Sequence[Span], size: int, by: Strata | None, seed: int, blind: 
 
 
 def read_sample(root: Path) -> AuditSample | None:
-    """Return the sample of the dataset in `root`; None if none was drawn.
-
-    Raises:
-        UserError: the file is damaged.
-    """
+    """Return the sample of the dataset in `root`; None if none was drawn. Raises UserError if the file is damaged."""
     path = root / SAMPLE_FILE
     try:
         with disk_errors(path):

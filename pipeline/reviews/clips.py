@@ -28,12 +28,12 @@ class ReviewableClip:
     start_seconds: float
     end_seconds: float
     level: int | None
-    """Motion level 1..5; None: motion not measured."""
+    """Motion level 1..5; None if motion was not measured."""
     scope_px: float | None
     kept: bool
     """True if the clip is a sample of the dataset."""
     keep: bool | None
-    """Verdict of the rules, whatever reviewers say; None: no verdict yet."""
+    """Verdict of the rules, regardless of reviews; None without a verdict."""
     reasons: tuple[str, ...]
     """Reasons of the rules to drop it."""
     caption: Caption | None
@@ -45,11 +45,7 @@ class ReviewableClip:
 
 
 def reviewable(dataset: Dataset, path: Path | None) -> list[ReviewableClip]:
-    """Return all clips of a dataset, film by film and in time order.
-
-    Args:
-        dataset: the dataset.
-        path: file of decisions, see `applied.review_path`; it need not exist. None: nothing is looked up as reviewed.
+    """Return all clips of a dataset, film by film and in time order, with the decisions in the file `path`, if any.
 
     Raises:
         UserError: the file, or a table of the dataset, cannot be read.

@@ -9,9 +9,9 @@ A line names film content and a span of it, not a clip, so it outlives the clips
 Lines are only ever added. Two processes may append at once. A line that a killed process left torn, or that is not a
 decision, is reported with its number and harms no other line.
 
-A reviewer's newest line about a field stands for that reviewer, by its time and then by its position in the file.
-Voices that differ are a conflict, until a line of `settled: NAME`; afterwards only newer voices that differ from the
-settled value are one. The newest of these lines is published.
+A reviewer's newest line about a field counts for that reviewer, by its time and then by its position in the file.
+Different voices are a conflict until a line of `settled: NAME`; afterwards, a newer voice is a conflict if it differs
+from the settled value. The newest of these lines is published.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ MOST_LINE_BYTES = 1 << 16
 _MOST_REASON = 200
 
 Value = bool | int | str | tuple[str, ...] | None
-"""Decided value: true or false (keep), a number, text, the names on screen; None: cannot be said."""
+"""Decided value: true or false (keep), a number, text, or the names on screen. None means that nobody can tell."""
 
 
 def _parsed(time: object) -> object:
@@ -72,7 +72,7 @@ def _in_utc(time: datetime) -> datetime:
     try:
         exact = time.astimezone(UTC)
     except OverflowError:
-        raise ValueError("is no time of a calendar") from None
+        raise ValueError("is not a calendar time") from None
     return exact.replace(microsecond=exact.microsecond // 1000 * 1000)
 
 
@@ -173,13 +173,9 @@ class Reading:
 
 
 def read_decisions(path: Path) -> Reading:
-    """Read a review file; a missing file reads as empty, and an empty line as nothing.
-
-    Raises:
-        UserError: it cannot be read, or is not a file.
-    """
+    """Read a review file; a missing file reads as empty. Raises UserError if it cannot be read, or is not a file."""
     if path.exists() and not path.is_file():
-        raise UserError(f"{path}: is not a file; `[review] file` names the file of decisions")
+        raise UserError(f"{path} is not a file; set `[review] file` to the file of decisions")
     decisions: list[Decision] = []
     faults: list[LineFault] = []
     lines: list[int] = []
@@ -200,11 +196,7 @@ def read_decisions(path: Path) -> Reading:
 
 
 def append_decisions(path: Path, decisions: Iterable[Decision]) -> None:
-    """Append decisions; when it returns, they are on the disk.
-
-    Raises:
-        DiskError: they cannot be written, because the disk is full or for another reason; the file is as it was.
-    """
+    """Append decisions as `append_lines` does: when it returns, they are on the disk; after an error, none is."""
     append_lines(path, "".join(decision.line for decision in decisions).encode())
 
 
@@ -213,7 +205,7 @@ class Standing:
     """Reviewed value of one field of one clip."""
 
     value: Value
-    """The value to publish; None: cannot be said."""
+    """The value to publish; None if nobody can tell."""
     reviewer: str
     """Reviewer of that value, `settled: NAME` for a settled one."""
     time: datetime
@@ -225,11 +217,7 @@ class Standing:
 
 
 def standings(decisions: Iterable[Decision]) -> dict[str, Standing]:
-    """Return the standing of every field that is reviewed, by field.
-
-    Args:
-        decisions: all decisions about one clip, in the order of the file.
-    """
+    """Return the standing of every reviewed field, from all decisions about one clip in the order of the file."""
     newest: dict[str, dict[str, Decision]] = defaultdict(dict)
     for decision in in_time(decisions):
         lines = newest[decision.field]
@@ -267,7 +255,7 @@ def _standing(lines: list[Decision]) -> Standing | None:
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
-    """Yield the lines of a file, of a line that is too long its start only: it may not fit into memory."""
+    """Yield the lines of a file, but only the start of a line that is too long, which may not fit into memory."""
     while line := file.readline(MOST_LINE_BYTES + 1):
         yield line
         while len(line) > MOST_LINE_BYTES and not line.endswith(b"\n"):

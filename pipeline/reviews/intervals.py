@@ -1,8 +1,8 @@
 """Confidence intervals of a share: Wilson's score interval with the effective size of a simple or stratified sample.
 
-Wilson's interval covers close to 95% also for shares near 1, where the plain normal interval covers far less (Brown,
-Cai and DasGupta 2001, Statistical Science 16:101). Among seven forms for stratified samples, Franco, Little, Louis and
-Slud (2019, Journal of Survey Statistics and Methodology 7:334) recommend it, with the effective size as the size.
+Wilson's interval covers close to 95% also for shares near 1, for which the plain normal interval covers far less
+(Brown, Cai and DasGupta 2001, Statistical Science 16:101). Of seven forms for stratified samples, Franco, Little, Louis
+and Slud (2019, Journal of Survey Statistics and Methodology 7:334) recommend it, with the effective size as the size.
 
 The effective size follows from the variance of a ratio over strata drawn without replacement (Cochran, Sampling
 Techniques, 6.11), so it also holds if only some clips of the sample count. It never exceeds Kish's size, which follows
@@ -52,7 +52,7 @@ class Stratum:
     hits_N: Counts_N
     """Hits of each clip of the sample."""
     tries_N: Counts_N
-    """Tries of each clip, at least its hits; 0: the clip does not count."""
+    """Tries of each clip, at least its hits; a clip with 0 tries does not count."""
     population: float = math.inf
     """Clips in the stratum; infinite for the only stratum of a sample from a population of unknown size."""
 
@@ -95,10 +95,7 @@ def estimated(strata: Sequence[Stratum], missing: float = 0) -> Share | None:
 def wilson(share: float, size: float, deviations: float = _Z) -> tuple[float, float]:
     """Return Wilson's score interval of a share of `size` tries; an infinite size gives the share itself.
 
-    Args:
-        share: hits over tries.
-        size: number of tries, or the effective one.
-        deviations: standard deviations to each side; by default as many as contain 95% of a normal distribution.
+    By default, the `deviations` to each side contain 95% of a normal distribution.
     """
     if math.isinf(size):
         return share, share

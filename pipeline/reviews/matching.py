@@ -56,12 +56,7 @@ class Matches(Generic[D]):
 
 
 def match(decisions: Iterable[D], films: Mapping[str, Sequence[Clip]]) -> Matches[D]:
-    """Match decisions to clips.
-
-    Args:
-        decisions: in the order of the file.
-        films: clips of each film of the dataset, by the film's content hash.
-    """
+    """Match decisions, in the order of the file, to the clips of each film, by the film's content hash."""
     indexes = {sha256: _FilmClips(clips) for sha256, clips in films.items()}
     by_clip: dict[str, list[D]] = defaultdict(list)
     unmatched: list[D] = []
@@ -84,8 +79,7 @@ def match(decisions: Iterable[D], films: Mapping[str, Sequence[Clip]]) -> Matche
 def shared_share(clip: Clip, start_seconds: float, end_seconds: float) -> float:
     """Return the time that a clip and a span have in common, over the longer of the two."""
     shared = min(clip.end_seconds, end_seconds) - max(clip.start_seconds, start_seconds)
-    longer = max(clip.end_seconds - clip.start_seconds, end_seconds - start_seconds)
-    return max(0.0, shared) / longer
+    return max(0.0, shared) / max(clip.end_seconds - clip.start_seconds, end_seconds - start_seconds)
 
 
 class _FilmClips:

@@ -49,7 +49,7 @@ class Labelled:
     values: Mapping[str, Value]
     """Answers of the dataset by field; a field without an answer is missing."""
     labels: Mapping[str, Value]
-    """True values by field; null: nobody can tell."""
+    """True values by field; null if nobody can tell."""
     stratum: str = ""
 
 
@@ -94,7 +94,7 @@ class Agreement(Record):
     equal: int
     """Clips whose answers are all equal by the widest reading; null is an answer too."""
     alpha: float | None
-    """Krippendorff's alpha: 1 for full agreement, 0 for agreement by chance; null if all answers are equal."""
+    """Krippendorff's alpha, 1 for full agreement and 0 for agreement by chance; null if all answers are equal."""
 
     @property
     def row(self) -> tuple[str, ...]:
@@ -117,22 +117,14 @@ def readings_of(field: str, groups: Groups) -> dict[str, Form]:
 def accuracies(clips: Sequence[Labelled], groups: Groups, populations: Mapping[str, int] | None) -> list[FieldAccuracy]:
     """Return the accuracy of each field that has a label.
 
-    Args:
-        clips: clips with labels.
-        groups: values that are published as one.
-        populations: clips of the dataset in each stratum; None if the clips are no random sample of the dataset.
+    `populations` are the dataset's clips in each stratum; None if the clips are not a random sample of the dataset.
     """
     labelled = ((field, [clip for clip in clips if field in clip.labels]) for field in SCORED)
     return [_accuracy(field, found, groups, populations) for field, found in labelled if found]
 
 
 def agreements(clips: Sequence[Mapping[str, Voices]], groups: Groups) -> list[Agreement]:
-    """Return the agreement about each field that two reviewers answered for some clip.
-
-    Args:
-        clips: answers about each clip, by field and reviewer.
-        groups: values that are published as one.
-    """
+    """Return the agreement about each field with two reviewers, from the answers per clip by field and reviewer."""
     shared = {field: [clip[field] for clip in clips if len(clip.get(field, {})) > 1] for field in SCORED}
     return [_agreement(field, found, groups) for field, found in shared.items() if found]
 
@@ -153,7 +145,10 @@ def _accuracy(
         strata = [Stratum(hits_N, tries_N, sizes[name]) for name, (hits_N, tries_N) in counts_2N.items()]
         return estimated(strata, sum(size for name, size in sizes.items() if name not in rows))
 
-    right = {reading: share(partial(_right, form)) for reading, form in readings_of(field, groups).items()}
+    def equal(form: Form) -> Callable[[Value, Value], tuple[int, int]]:
+        return lambda answer, label: (form(answer) == form(label), 1)
+
+    right = {reading: share(equal(form)) for reading, form in readings_of(field, groups).items()}
     return FieldAccuracy(
         field=field,
         labelled=len(said),
@@ -163,10 +158,6 @@ def _accuracy(
         precision=share(_shared_names) if field == "characters" else None,
         recall=share(lambda answer, label: _shared_names(label, answer)) if field == "characters" else None,
     )
-
-
-def _right(form: Form, answer: Value, label: Value) -> tuple[int, int]:
-    return form(answer) == form(label), 1
 
 
 def _shared_names(these: Value, those: Value) -> tuple[int, int]:

@@ -105,7 +105,7 @@ def test_replies_that_no_table_has_yet_count_as_paid(tmp_path: Path, cast: Cast)
         changed = stage_for(server.address, cast, temperature=1)
         assert "2 clips with a good caption" in refused(changed, folder)
         kept = refused(stage_for(server.address, cast, temperature=1, keep_old=True), folder)
-    assert "or captions that are not in the table yet" in kept
+    assert "or captions not in the table yet" in kept
 
 
 @pytest.mark.parametrize("changes", [{}, {"temperature": 1}])

@@ -119,7 +119,7 @@ def test_the_commit_of_a_branch_is_that_of_the_download(tmp_path: Path, monkeypa
 
 def test_code_of_an_unknown_commit_is_not_run(tmp_path: Path) -> None:
     environment = stand_in_environment(tmp_path)
-    with pytest.raises(UserError, match=r"InternVL2-26B-AWQ holds code that is run.*--revision"):
+    with pytest.raises(UserError, match=r"InternVL2-26B-AWQ holds code that runs here.*--revision"):
         lmdeploy_program(environment, SERVED["48gb"], Listening(), tmp_path / "log")
     named = lmdeploy_program(environment, replace(SERVED["48gb"], revision="4567"), Listening(), tmp_path / "log")
     assert named.words[named.words.index("--revision") + 1] == "4567"

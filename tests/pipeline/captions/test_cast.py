@@ -221,7 +221,7 @@ def test_hostile_names_are_refused_and_escaped(tmp_path: Path, name: str) -> Non
 def test_names_that_differ_only_in_case_are_refused(tmp_path: Path) -> None:
     draw(tmp_path / "Ponyo" / "a.png")
     draw(tmp_path / "PONYO" / "a.png")
-    with pytest.raises(UserError, match="another character of this name"):
+    with pytest.raises(UserError, match="the second character of this name"):
         load_cast(tmp_path)
 
 

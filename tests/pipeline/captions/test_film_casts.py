@@ -54,7 +54,7 @@ def test_reference_pictures_are_those_of_all_films_and_of_single_ones(tmp_path: 
 def test_two_folders_of_one_film_are_refused(tmp_path: Path) -> None:
     draw(tmp_path / "kiki" / "Jiji" / "a.png", GREEN)
     draw(tmp_path / "Kiki" / "Tombo" / "a.png", RED)
-    with pytest.raises(UserError, match="another folder of this film"):
+    with pytest.raises(UserError, match="the second folder of this film"):
         load_cast(tmp_path)
 
 

@@ -115,7 +115,7 @@ def test_a_damaged_reply_file_is_named(tmp_path: Path, cast: Cast) -> None:
     path = folder.path / "replies" / f"{clip_ids(folder)[0]}.json"
     path.parent.mkdir()
     path.write_text("{")
-    with CaptionServer(good_answer) as server, pytest.raises(StoreError, match="delete it to ask again"):
+    with CaptionServer(good_answer) as server, pytest.raises(StoreError, match="delete it to send the question again"):
         perform(stage_for(server.address, cast), folder)
 
 

@@ -179,13 +179,13 @@ def test_labels_and_an_audit_of_other_films_are_refused(dataset: Dataset, tmp_pa
     drawn(dataset)
     other = make_dataset(tmp_path / "other", captioner=MODEL, names=("another.mkv",), films=1)
     shutil.copytree(dataset.root / "audit", other.root / "audit")
-    with pytest.raises(ForeignAuditError, match=r"sample\.json: is an audit of other clips"):
+    with pytest.raises(ForeignAuditError, match=r"sample\.json belongs to another dataset"):
         audit_results(other, {})
     labels = tmp_path / "labels.jsonl"
     append_decisions(labels, [decision("S", "dog", film_sha256=sha256_of("another"))])
     with labels.open("a") as file:
         file.write("no line\n")
-    with pytest.raises(UserError, match=r"no label of this dataset's clips \(1 of other films, 0 of no clip, 1 unus"):
+    with pytest.raises(UserError, match=r"no label of this dataset's clips: 1 of other films, 0 of no clip, 1 unus"):
         compare(dataset, labels, {})
     for folder in dataset.folders():
         folder.table_path("captions").unlink()
