@@ -19,7 +19,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from timm.optim.muon import zeropower_via_newtonschulz
 from torch import Tensor, nn
 
 from training.config import LoopSettings
@@ -133,6 +132,8 @@ def is_matrix(parameter: Tensor) -> bool:
 
 def orthogonal(matrix_MN: Tensor) -> Tensor:
     """Return about U V^T of a matrix U S V^T: singular values become about 1, only very small ones stay smaller."""
+    from timm.optim.muon import zeropower_via_newtonschulz  # its package takes a second to import, for Muon alone
+
     dtype = torch.bfloat16 if has_bf16(matrix_MN.device) else torch.float32
     near_MN: Tensor = zeropower_via_newtonschulz(matrix_MN, len(_COEFFICIENTS), _COEFFICIENTS, dtype=dtype)
     return near_MN.to(matrix_MN.dtype)

@@ -20,17 +20,16 @@ from examples.world.puppet_motions import Cue
 from examples.world.puppets import CAST
 from examples.world.scenery import PLACES
 from models.checkpoint import Checkpoint
-from models.config import mini_config
 from models.engine import Engine
 from models.engine_options import SHIPPED_GUIDANCE, SHIPPED_STEPS, EngineOptions
 from models.shipped import PACKED, shipped
 from models.turns import GameState, turn_seed
-from models.untrained import new_checkpoint
 from pipeline.core.config import ShardSettings
 from pipeline.core.errors import UserError
 from pipeline.publish.shards import write_shards
 from tests.examples.test_miniature_recogniser import FACTS
 from tests.support.datasets.made_dataset import make_dataset
+from tests.support.networks.tiny_models import mini_checkpoint
 
 MOST_BYTES = 20_000_000
 BASE = StoryScene(Cue("Mika", "wave", 2), "meadow", night=False, flagged=False, time_named=False, story=0)
@@ -53,7 +52,7 @@ def begin(out: Path, story: int = HELD_OUT["stories-1"]) -> Checkpoint:
     write_shards(data, ShardSettings(val_share=1))
     facts = FACTS.model_copy(update={"film": "stories-1", "story": story, "start_seconds": 0.0})
     (out / "truth.jsonl").write_text(facts.model_dump_json() + "\n")
-    return new_checkpoint(out / "image_encoder" / "result", mini_config())
+    return Checkpoint.open(shutil.copytree(mini_checkpoint(), out / "image_encoder" / "result"))
 
 
 def test_the_packed_model_is_small() -> None:

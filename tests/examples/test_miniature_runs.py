@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,9 @@ from examples.commands import run_command
 from examples.miniature.encoders import FITTED, LOOP, LearningCurve, read_curve, train_autoencoder, train_image_encoder
 from examples.miniature.model_runs import ABLATIONS, Variant, start_of, train_variants, variants
 from models.checkpoint import TRANSFORMER_FILE, Checkpoint
-from models.config import mini_config
-from models.untrained import new_checkpoint
 from pipeline.core.errors import UserError
 from tests.support.networks.small_run import small_dataset
+from tests.support.networks.tiny_models import mini_checkpoint
 from training.config import FitSettings, LoopSettings
 from training.recipes import read_recipe
 from training.trainer import StepReport
@@ -32,7 +32,7 @@ def weights(folder: Path) -> dict[str, bytes]:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("world")
-    new_checkpoint(out / FITTED, mini_config(), seed=5)
+    shutil.copytree(mini_checkpoint(), out / FITTED)
     return out
 
 

@@ -98,7 +98,7 @@ def test_a_turn_has_its_documented_fields(engine: Engine) -> None:
 
 
 def test_seed_and_instructions_determine_the_game(engine: Engine) -> None:
-    one, same, other = ([*Game(engine, seed).play(STORY[:2])] for seed in (3, 3, 4))
+    one, same, other = ([*Game(engine, seed).play(STORY[:1])] for seed in (3, 3, 4))
     for turn, again in zip(one, same, strict=True):
         np.testing.assert_array_equal(turn.frames_THWC, again.frames_THWC)
         assert torch.equal(turn.shot_tokens_LD, again.shot_tokens_LD)

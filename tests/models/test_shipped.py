@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,28 +10,27 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from models.checkpoint import Checkpoint
-from models.config import mini_config
 from models.shipped import pack, shipped, unpack
 from models.tokens import LEGAL_IDS, TURN
-from models.untrained import new_checkpoint
 from pipeline.core.errors import UserError
+from tests.support.networks.tiny_models import mini_checkpoint
 
 INPUT, OUTPUT = "model.embed_tokens.weight", "lm_head.weight"
 
 
 @pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
-    return new_checkpoint(tmp_path_factory.mktemp("shipped") / "start", mini_config())
+def start() -> Checkpoint:
+    return Checkpoint.open(mini_checkpoint())
 
 
 @pytest.fixture(scope="module")
-def trained(start: Checkpoint) -> Checkpoint:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     """Checkpoint whose training has changed two rows of the embeddings."""
-    checkpoint = new_checkpoint(start.folder.parent / "trained", mini_config())
+    folder = shutil.copytree(mini_checkpoint(), tmp_path_factory.mktemp("shipped") / "trained")
+    checkpoint = Checkpoint.open(folder)
     path = checkpoint.folder / "bases/language_model/model.safetensors"
     tensors = load_file(path)
     tensors[INPUT][[7, TURN]] += 1
-    path.unlink()  # a link to a file that tests share
     save_file(tensors, path, metadata={"format": "pt"})
     return checkpoint
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from diffusers.training_utils import EMAModel
-from timm.optim.muon import Muon as TimmMuon
 from torch import nn
 
 from models.checkpoint import Checkpoint
@@ -89,6 +88,8 @@ def layers() -> list[nn.Module]:
 
 @pytest.mark.parametrize("fused", [False, True])
 def test_muon_takes_the_steps_of_timm(fused: bool) -> None:
+    from timm.optim.muon import Muon as TimmMuon  # takes a second
+
     torch.manual_seed(0)
     networks = [nn.Sequential(*layers()) for _ in range(2)]
     networks[1].load_state_dict(networks[0].state_dict())

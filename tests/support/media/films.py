@@ -6,7 +6,7 @@ read_barcode(picture_HWC)   # -> 17
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
@@ -40,10 +40,14 @@ def make_film(
     borders: tuple[int, int, int, int] = (0, 0, 0, 0),
     barcode: bool = True,
     paint: Paint | None = None,
+    codec: str = "libx264",
+    options: Mapping[str, str] | None = None,
     **encoding: Any,
 ) -> Path:
-    """Encode the pictures of `paint_pictures` and return the film's path; for `encoding` see `write_film`."""
-    return write_film(path, paint_pictures(frames, size, scenes, borders, barcode, paint), fps=fps, **encoding)
+    """Encode the pictures of `paint_pictures`, fast, and return the film's path; for the encoding see `write_film`."""
+    pictures = paint_pictures(frames, size, scenes, borders, barcode, paint)
+    fast = {"preset": "superfast"} if codec == "libx264" else {}
+    return write_film(path, pictures, fps=fps, codec=codec, options={**fast, **(options or {})}, **encoding)
 
 
 def paint_pictures(

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from models.config import inside_id, tiny_config
+from models.config import inside_id, mini_config, tiny_config
 from models.untrained import new_checkpoint
 from tests.support.shared_folders import shared_folder
 
@@ -25,6 +25,11 @@ def brief_checkpoint() -> Path:
     shot = tiny.shot_decoder.model_copy(update={"frames": 9, "height": 32, "width": 48})
     config = tiny.replaced(shot_decoder=shot)
     return shared_folder("brief-checkpoint", lambda folder: new_checkpoint(folder, config, seed=1))
+
+
+def mini_checkpoint() -> Path:
+    """Return an untrained checkpoint of the size `mini`, shared: copy it before changing it."""
+    return shared_folder("mini-checkpoint", lambda folder: new_checkpoint(folder, mini_config()))
 
 
 def copy_of_tiny(folder: Path) -> Path:

@@ -12,13 +12,14 @@ import torch
 from accelerate import Accelerator
 
 from models.checkpoint import Checkpoint
-from models.config import mini_config, tiny_config
+from models.config import mini_config
 from models.frames import decode_latents
 from models.untrained import new_checkpoint
 from pipeline.core.config import ShardSettings
 from pipeline.core.errors import UserError
 from pipeline.publish.shards import write_shards
 from tests.support.datasets.made_dataset import MODEL, make_dataset
+from tests.support.networks.tiny_models import tiny_checkpoint
 from training.baselines.agents import load_baseline
 from training.baselines.config import VideoSettings, mini
 from training.baselines.encoding import fill_features, open_features
@@ -154,9 +155,9 @@ def autoencoder_of(checkpoint: Checkpoint) -> bytes:
 
 
 def test_there_is_no_other_baseline_of_this_size_and_it_needs_a_checkpoint_of_it(
-    place: Callable[[str], RunFolder], tmp_path: Path
+    place: Callable[[str], RunFolder],
 ) -> None:
-    tiny = new_checkpoint(tmp_path / "tiny", tiny_config()).folder
+    tiny = tiny_checkpoint()
     of_mini = "at mini there is GC alone"
     kinds: dict[str, tuple[Literal["gc", "gfc"], Path | None, str]] = {
         "picture": ("gfc", tiny, of_mini),

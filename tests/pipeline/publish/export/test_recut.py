@@ -102,18 +102,17 @@ def test_one_odd_step_does_not_make_a_film_of_24000_1001_too_slow(tmp_path: Path
     assert numbers(tmp_path / f"videos/{float(times[100]):g}.mp4") == list(range(100, 149))
 
 
-@pytest.mark.parametrize("preset", ["hunyuan", "ltx", "cogvideox"])
-def test_times_rounded_to_milliseconds_make_no_step_uneven(tmp_path: Path, preset: str) -> None:
+def test_times_rounded_to_milliseconds_make_no_step_uneven(tmp_path: Path) -> None:
     """Matroska rounds times, and starts on a grid of 2 seconds drift against frames of 24000/1001 a second."""
     path = make_film(tmp_path / "film.mkv", frames=340, fps=Fraction(24_000, 1001))
-    film, chosen = planned(tmp_path / "data", path).film, PRESETS[preset]
-    starts = [0.0, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0]
-    log = cut(tmp_path, film, chosen, starts)
-    assert {note.left_out for note in log.notes.values()} == {None}
-    for start in starts:
-        shown = numbers(tmp_path / f"videos/{start:g}.mp4")
-        assert {after - before for before, after in pairwise(shown)} == {24 // chosen.fps}
-        assert shown[0] == int((start + TOLERANCE_SECONDS) * film.fps)
+    film, starts = planned(tmp_path / "data", path).film, [0.0, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0]
+    for chosen in (PRESETS["hunyuan"], PRESETS["cogvideox"]):
+        log = cut(tmp_path / chosen.name, film, chosen, starts)
+        assert {note.left_out for note in log.notes.values()} == {None}
+        for start in starts:
+            shown = numbers(tmp_path / chosen.name / f"videos/{start:g}.mp4")
+            assert {after - before for before, after in pairwise(shown)} == {24 // chosen.fps}
+            assert shown[0] == int((start + TOLERANCE_SECONDS) * film.fps)
 
 
 def test_a_span_beyond_the_film_gives_no_clip(films: dict[Fraction, Film], tmp_path: Path) -> None:
