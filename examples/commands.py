@@ -12,14 +12,14 @@ _ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
 
 def run_command(*words: str | Path, beside: Path | None = None) -> str:
-    """Run a command of `animegamer`, and return its last output line: the path of its result; "" if it prints none.
+    """Run a command of `animegamer`, and return its last output line (the path of its result) or an empty text.
 
     Args:
         words: the command.
-        beside: file for the messages of a command that runs beside others, with one thread.
+        beside: file for the messages of a command that runs next to others, with one thread.
 
     Raises:
-        SystemExit: it failed; the message says how to go on.
+        SystemExit: the command failed.
     """
     command = [sys.executable, "-m", "flows.cli", *map(str, words)]
     environment = os.environ | _ONE_THREAD if beside else None
@@ -28,6 +28,5 @@ def run_command(*words: str | Path, beside: Path | None = None) -> str:
     if done.returncode:
         said = " ".join(map(str, words[:2]))
         why = f" ({beside} says why)" if beside else ""
-        go_on = "once that is mended, the same command goes on from there"
-        sys.exit(f"this step ends here: animegamer {said} failed{why}; {go_on}")
+        sys.exit(f"animegamer {said} failed{why}; fix it, and the same command resumes this step")
     return done.stdout.rstrip("\n").rpartition("\n")[-1]

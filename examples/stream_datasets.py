@@ -30,7 +30,7 @@ def samples(shards: Sequence[ShardFile]) -> Iterator[dict[str, Any]]:
 
 
 def loader(split: Literal["train", "val"], epoch: int, workers: int) -> DataLoader[dict[str, Any]]:
-    """Return one epoch of a split, in an order of its own."""
+    """Return one epoch of a split, in a different order in each epoch."""
     # a list in gen_kwargs is shared out to the processes and their workers
     clips = IterableDataset.from_generator(samples, gen_kwargs={"shards": open_shards(ADDRESS, split)})
     clips = clips.shuffle(seed=1, buffer_size=200)  # the same seed in every process

@@ -31,7 +31,7 @@ def decoded(sample: dict[str, Any]) -> dict[str, Any]:
 
 
 def loader(split: str, epoch: int, workers: int) -> DataLoader[dict[str, Any]]:
-    """Return one epoch of a split, in an order of its own."""
+    """Return one epoch of a split, in a different order in each epoch."""
     with fsspec.open(f"{ADDRESS}/shards/index.json") as file:
         shards = [shard["name"] for shard in json.load(file)["shards"] if shard["split"] == split]
     random.Random(epoch).shuffle(shards)  # the same order in every process, so that they share the shards

@@ -2,6 +2,6 @@
 
 import os
 
-# Read when numpy is first imported, by whatever comes after: each of OpenBLAS's threads spins for a tenth of a second
-# at the start of every process, and our matrices are too small for threads.
+# OpenBLAS reads this when numpy is first imported. Each of its threads spins for a tenth of a second at the start of
+# every process, and our matrices are too small to need threads.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -1,7 +1,7 @@
 """Prefect artifacts of a build: progress while it runs, then a table of its films and a page of its results.
 
-Artifacts are read-only and best effort: a server that does not answer neither fails nor delays a film. They are made
-only if a server is named.
+Artifacts are read-only and best effort: a server that does not answer neither fails nor delays a film. Without a
+configured server there are none.
 """
 
 from __future__ import annotations
@@ -120,12 +120,10 @@ def results_page(plan: Plan, out: str, failures: Sequence[str]) -> str:
     with suppress(StoreError):  # nothing is published yet
         index = read_index(plan.dataset.root)
         counts = ", ".join(f"{count} {split}" for split, count in sorted(index.counts.split.items()))
-        held = (
-            f"{len(index.shards)} shards, {sum(shard.bytes for shard in index.shards) / 1e6:.1f} MB, samples: {counts}"
-        )
+        megabytes = sum(shard.bytes for shard in index.shards) / 1e6
         places = {"report": "report.html", "data card": "README.md", "shards": "shards/index.json"}
         lines += [f"* {label}: {_code(f'{out}/{name}')}" for label, name in places.items()]
-        lines += [f"* {held}", ""]
+        lines += [f"* {len(index.shards)} shards, {megabytes:.1f} MB, samples: {counts}", ""]
     if failures:
         lines += ["## Failed", "", *(f"* {_code(line)}" for failure in failures for line in failure.splitlines())]
     return "\n".join(lines)

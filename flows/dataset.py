@@ -4,7 +4,7 @@
 
 `animegamer build` plans first, and runs the plan under the same flow name only if there is work (`run_plan`).
 
-A film that fails stops at its stage and is named in the final state; the others continue, and complete films are
+A film that fails stops at its stage, and the final state lists it. The other films continue, and complete films are
 published. A run in which anything failed ends as Failed; by default Prefect would report it as Completed.
 """
 
@@ -127,7 +127,7 @@ def onboard_film(film_id: str, request: BuildRequest) -> None:
     workspace = Workspace(request.out)
     workspace.fetch("dataset.json")
     edges, _ = choose_edges(request.config, workspace.dataset.record)
-    with counted():  # the batches of the film; other films are runs of their own
+    with counted():  # counts the batches of this film only: other films are separate runs
         run_stages(workspace, film_id, lambda: planned_stages(request, edges), request.config.run)
 
 
@@ -137,11 +137,8 @@ def run_stages(
     """Run each stage that is stale or has pending work, in order, as tasks.
 
     Args:
-        workspace: workspace of the dataset.
-        film_id: the film.
         stages: returns the stages; called here so that its errors, such as a missing cast folder, are failures of the
             film.
-        settings: settings of the run.
     """
     path = workspace.dataset.folder(film_id).path
     with acquire_with_retry(lambda: held(path, f"onboard-film {film_id}")), workspace.film(film_id) as folder:
@@ -155,9 +152,10 @@ def run_stages(
 
 
 def _work_left(stage: Stage, folder: FilmFolder) -> Iterator[tuple[Any, ...]]:
-    """Yield the tasks of a stage: pending batches, then the stage if it is stale; the name gives the reason of a rerun.
+    """Yield the tasks of a stage: its pending batches, and then the stage itself if it is stale.
 
-    Each item has the task, the stage, the name and the batch, if any. It is run before the next one is asked for.
+    Each item has the task, the stage, the name (with the reason of a rerun) and the batch, if any. The caller runs an
+    item before it requests the next one.
     """
     found = staleness_of(stage, folder)  # now: a stage before it may have changed its tables
     stale_reason, pending = found.stale_reason, found.pending
@@ -175,8 +173,8 @@ def _work_left(stage: Stage, folder: FilmFolder) -> Iterator[tuple[Any, ...]]:
 def acquire_with_retry(take: Callable[[], AbstractContextManager[object]]) -> Iterator[None]:
     """Hold the lock that `take` takes; a run started by a worker retries if another process holds it.
 
-    The holder may be the process of an earlier run, which outlives its worker for a moment. In any other run
-    the error is raised at once and names the holder.
+    The holder may be the process of an earlier run, which can outlive its worker for a moment. Any other run gets the
+    error at once.
 
     Raises:
         HeldError: the lock is still held.

@@ -7,8 +7,8 @@ The deployments are defined in `prefect.yaml` and applied by `prefect deploy`. T
 concurrency limits, and an automation that marks a run as crashed when its process has died.
 
 A film has one run of `onboard-film` at a time. After a killed build, workers may still process its films, so the next
-build waits for those runs before it starts its own: on a shared disk the film's lock prevents two runs at once, but
-at an address no lock does.
+build waits for those runs before it starts new ones. On a shared disk, the film's lock would prevent two runs at once,
+but a dataset at an address has no locks.
 """
 
 from __future__ import annotations
@@ -72,15 +72,15 @@ def deploy_to(pool: str) -> None:
     """Create or update everything on the server that PREFECT_API_URL names; safe to repeat.
 
     Raises:
-        UserError: no server is configured, it cannot be reached, or the deployments cannot be applied.
+        UserError: no server is configured, the server does not answer, or `prefect deploy` fails.
     """
     if not PREFECT_API_URL.value():
         raise UserError(
-            "deployments live on a Prefect server of your own: start one with `prefect server start` and set "
-            "PREFECT_API_URL, for instance to http://127.0.0.1:4200/api"
+            "deployments need your own Prefect server: start one with `prefect server start`, and set PREFECT_API_URL, "
+            "for instance to http://127.0.0.1:4200/api"
         )
     if not DEPLOYMENTS_FILE.exists():
-        raise UserError(f"{DEPLOYMENTS_FILE}: no such file; run this from a checkout, workers need only the package")
+        raise UserError(f"{DEPLOYMENTS_FILE} does not exist: deploy from a checkout (workers need only the package)")
     try:
         with get_client(sync_client=True) as client:
             _make_pool(client, pool)
@@ -158,7 +158,7 @@ def run_at_a_worker(film_id: str, request: BuildRequest) -> State[Any]:
         watch.changed = False
         try:
             for run in list(_under_way(client, film_id, request.out)):
-                say(f"{film_id}: run {run.id} of an earlier build is under way; waiting for its end")
+                say(f"{film_id}: waiting for run {run.id} of an earlier build, which is still in progress")
                 _final_state(client, run, watch)
             watch(0, 0)  # raises for a film that was still queued when the build was stopped
             state = _state_of_a_new_run(client, film_id, request, watch)
@@ -184,7 +184,7 @@ def _under_way(client: SyncPrefectClient, film_id: str, out: str) -> Iterator[Fl
 
 
 def _film_and_dataset(run: FlowRun) -> tuple[str, str]:
-    """Film and dataset of a run; empty where its parameters lack them."""
+    """Film and dataset of a run; empty if its parameters lack them."""
     return run.parameters.get("film_id", ""), _normalized(run.parameters.get("request", {}).get("out", ""))
 
 

@@ -39,7 +39,7 @@ REACH_SECONDS = 10.0
 
 
 def has_server() -> bool:
-    """Return True if a Prefect server is named: by PREFECT_API_URL, or by the profile."""
+    """Return whether PREFECT_API_URL or the Prefect profile names a server."""
     return bool(PREFECT_API_URL.value())
 
 
@@ -81,7 +81,7 @@ def _pause(work: Work, name: str, state: State[Any], number: int) -> None:
     delay = delays[min(number, len(delays) - 1)] if isinstance(delays, list) else delays or 0.0
     seconds = delay * (1 + (getattr(work, "retry_jitter_factor", None) or 0.0) * random.random())
     error = state.result(raise_on_failure=False)
-    watcher.get().say(f"{name}: {error}; tried again in {seconds:.0f} s")
+    watcher.get().say(f"{name}: {error}; retrying in {seconds:.0f} s")
     with watched(name, "waiting to try again") as watch:
         watch.changed = False
         for _ in range(round(seconds)):

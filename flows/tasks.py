@@ -36,7 +36,7 @@ class FilmJob:
     out: str
     film_id: str
     is_here: bool
-    """True: the task runs in the process of the build, which fetches and sends the folder itself."""
+    """True if the task runs in the process of the build, which fetches and sends the folder itself."""
 
     @contextmanager
     def folder(self) -> Iterator[FilmFolder]:

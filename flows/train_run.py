@@ -1,8 +1,8 @@
 """Request of a training run, and the processes that run its parts.
 
-Each phase of `all`, and each launch on several GPUs, is a process of its own. It always releases the GPU's memory, and
-it can be killed: a phase resumes from its newest saved state, and a finished phase ends at once. SIGTERM and Ctrl-C are
-passed on to the process under way, which then saves its state; no further one is started.
+Each phase of `all`, and each launch on several GPUs, is a separate process. It always releases the GPU's memory, and it
+can be killed: a phase resumes from its newest saved state, and a finished phase ends at once. SIGTERM and Ctrl-C are
+passed on to the running process, which then saves its state, and no other process is started.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
 
@@ -23,45 +22,14 @@ from pipeline.core.errors import UserError
 from pipeline.plan.request import without_secrets
 
 _PATIENCE = {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "540"}
-"""Seconds that a launcher leaves its processes after SIGTERM; a validation and a state may outlast its own 30."""
+"""Seconds that a launcher waits for its processes after SIGTERM. Validating and saving may take longer than its 30."""
 _FIRST_PORT = 29500
-"""Port at which the machines meet for the first part; each later part has the next one, so that none meets the last."""
+"""Port at which the machines meet for the first part. Each later part uses the next port."""
 
-
-class RecipeName(StrEnum):
-    """Names of the recipes in `training/recipes.py`."""
-
-    tiny = "tiny"
-    mini = "mini"
-    full = "full"
-    card24 = "card24"
-    one_film = "one-film"
-
-
-class Ablation(StrEnum):
-    """Names of the ablations in `training/recipes.py`."""
-
-    random_frame = "random-frame"
-    linear = "linear"
-    addition = "addition"
-    cross_attention = "cross-attention"
-    no_warm_up = "no-warm-up"
-    no_motion_scope = "no-motion-scope"
-    no_adaptation = "no-adaptation"
-    cosine_loss = "cosine-loss"
-    no_history = "no-history"
-
-
-class TrainPart(StrEnum):
-    """Parts of training that `animegamer train` runs."""
-
-    features = "features"
-    shot = "shot"
-    game = "game"
-    adapt = "adapt"
-    all = "all"
-    gc = "gc"
-    gfc = "gfc"
+RecipeName = Literal["tiny", "mini", "full", "card24", "one-film"]
+EncoderAblation = Literal["random-frame", "linear", "addition", "cross-attention"]
+Ablation = Literal[EncoderAblation, "no-warm-up", "no-motion-scope", "no-adaptation", "cosine-loss", "no-history"]
+TrainPart = Literal["features", "shot", "game", "adapt", "all", "gc", "gfc"]
 
 
 class TrainRequest(BaseModel):
@@ -83,13 +51,13 @@ class TrainRequest(BaseModel):
     main_address: Annotated[str, StringConstraints(pattern=r"^[^:]+(:[0-9]+)?$")] | None = None
 
     def command(self, part: TrainPart) -> list[str]:
-        """Return the command line of a part in a process of its own."""
+        """Return the command line that runs a part in a separate process."""
         options: dict[str, Path | str | None] = {
             "--out": self.out,
-            "--recipe": self.recipe and self.recipe.value,
+            "--recipe": self.recipe,
             "--from": self.start,
             "--fork-from": self.fork_from,
-            "--ablation": self.ablation and self.ablation.value,
+            "--ablation": self.ablation,
             "--config": self.config,
             "--features": self.features,
         }
@@ -97,10 +65,10 @@ class TrainRequest(BaseModel):
         trackers = [("--tracker", name) for name in self.trackers]
         pairs = [*data, *((name, str(value)) for name, value in options.items() if value), *trackers]
         words = [word for pair in pairs for word in pair]
-        return [sys.executable, *self._launcher(part), "-m", "flows.cli", "train", part.value, *words]
+        return [sys.executable, *self._launcher(part), "-m", "flows.cli", "train", part, *words]
 
     def _launcher(self, part: TrainPart) -> list[str]:
-        """Return the words that launch a part by accelerate; none without its file."""
+        """Return the words that launch a part by accelerate; empty without `--accelerate`."""
         if not self.accelerate:
             return []
         words = ["-m", "accelerate.commands.launch", "--config_file", str(self.accelerate)]
@@ -108,7 +76,7 @@ class TrainRequest(BaseModel):
             words += ["--machine_rank", str(self.machine_rank)]
         if self.main_address:
             host, _, port = self.main_address.partition(":")
-            own = int(port or _FIRST_PORT) + list(TrainPart).index(part)
+            own = int(port or _FIRST_PORT) + get_args(TrainPart).index(part)
             words += ["--main_process_ip", host, "--main_process_port", str(own)]
         return words
 
@@ -153,19 +121,19 @@ class StoppedError(Exception):
     """A signal ended training before all parts were done."""
 
     def __init__(self, by: int) -> None:
-        super().__init__(f"stopped by {'Ctrl-C' if by == signal.SIGINT else 'SIGTERM'}; the same command goes on")
+        super().__init__(f"stopped by {'Ctrl-C' if by == signal.SIGINT else 'SIGTERM'}; the same command resumes")
         self.by = by
 
 
 def run_parts(part: TrainPart, request: TrainRequest) -> str:
-    """Run a part in a process of its own, or the three of `all` in their order. Return the folder of the last result.
+    """Run a part, or the three phases of `all` in order, in separate processes. Return the folder of the last result.
 
     Raises:
         UserError: a part failed; its process has printed the reason.
         StoppedError: a signal came, and was passed on.
     """
     processes, printed = Processes(), ""
-    parts = (TrainPart.shot, TrainPart.game, TrainPart.adapt) if part is TrainPart.all else (part,)
+    parts: tuple[TrainPart, ...] = ("shot", "game", "adapt") if part == "all" else (part,)
     with processes.watched():
         for each in parts:
             code, printed = processes.run(request.command(each))

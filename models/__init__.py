@@ -2,5 +2,5 @@
 
 import logging
 
-# Imported by peft where it is installed; on a CPU with bfloat16 it asks for a package that we have no use for.
+# peft imports bitsandbytes if it is installed. On a CPU with bfloat16, it then asks for a package that we do not need.
 logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)

@@ -3,17 +3,17 @@
     CHECKPOINT/
       config.json                              sizes, conventions, level values, locations of the frozen bases
       tokenizer/                               Mistral's, with the game's 284 tokens
-      game_model/adapter_model.safetensors     peft: LoRA, norms and both embeddings; adapter_config.json beside it
+      game_model/adapter_model.safetensors     peft, with adapter_config.json: LoRA, norms and both embeddings
       game_model/resamplers.safetensors
       shot_encoder.safetensors
       shot_decoder/pytorch_lora_weights.safetensors    diffusers: LoRA on the attention
       shot_decoder/model.safetensors           adaLN and motion scope, trained in full
       bases/NAME/                              bases that are not on the model hub, in the hub's format
 
-A network without adapters (rank 0) is trained whole: its only weights are those of its base, `bases/language_model` or
+A network without adapters (rank 0) is trained whole. Its only weights are then its base, `bases/language_model` or
 `bases/transformer`, without `game_model/adapter_model.safetensors` or `shot_decoder/`.
 
-It is written by `checkpoint_writer.py`.
+`checkpoint_writer.py` writes checkpoints.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ Device = torch.device | str
 
 
 def precision_of(component: Component, device: Device) -> torch.dtype:
-    """Precision a network runs in: on a GPU the one its base was trained in, on a CPU float32.
+    """Return the precision a network runs in: the precision of its base's training on a GPU, float32 on a CPU.
 
     CogVideoX 2B was trained in fp16 and can give NaN in bf16; Mistral and T5 1.1 are bf16 models that overflow in fp16.
     """
@@ -123,9 +123,8 @@ class Checkpoint:
         """Load the game model: Mistral with its adapters, and the resamplers.
 
         Args:
-            device: of the network.
-            dtype: its precision; default: `precision_of` its base.
-            trained: precision of the trainable parameters; default: `dtype`.
+            dtype: its precision, by default `precision_of` its base.
+            trained: precision of the trainable parameters, by default `dtype`.
         """
         dtype = dtype or precision_of("language_model", device)
         whole = "language_model" in self.config.whole
@@ -192,9 +191,9 @@ class Checkpoint:
         return identity_of([*(self.folder / name for name in self._files()), *self._inside(PLAYED)])
 
     def as_start(self) -> dict[str, str]:
-        """Ingredients of what is trained from it: `start`, its identity, and `encoder`, a hash of those inside, if any.
+        """Ingredients of training from it: `start`, its identity, and `encoder`, a hash of the encoders inside, if any.
 
-        A game does not depend on the encoders, so they are not in the identity; the features of a training do.
+        The identity leaves out the encoders, because a game does not depend on them. Features for training do.
         """
         encoders = self._inside(ENCODERS)
         return {"start": self.identity(), **({"encoder": identity_of(encoders)} if encoders else {})}
@@ -223,11 +222,7 @@ class Checkpoint:
 
 
 def identity_of(paths: Iterable[Path]) -> str:
-    """Hash of files in the given order.
-
-    Raises:
-        UserError: a file cannot be read.
-    """
+    """Hash of files in the given order. UserError if a file cannot be read."""
     digest = hashlib.sha256()
     for path in paths:
         try:

@@ -1,7 +1,7 @@
-"""Checkpoint writer: the parts of a checkpoint from trained networks, and a new folder that is complete or not there.
+"""Writing of checkpoints from trained networks, atomically: the folder is either complete or absent.
 
-`with writing(folder) as part:` writes a checkpoint: a complete folder is renamed into place, an incomplete one removed.
-The layout is that of `checkpoint.py`.
+`with writing(folder) as part:` writes a checkpoint. A complete folder is renamed into place, an incomplete one removed.
+`checkpoint.py` describes the layout.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def writing(folder: Path) -> Iterator[Path]:
     """Yield a temporary folder; rename it to `folder` when the block succeeds, remove it when the block raises.
 
     Raises:
-        UserError: `folder` exists and is not an empty folder, or is one that cannot be replaced.
-        DiskError: the disk is full, or refuses the files.
+        UserError: `folder` exists and is not empty, or it cannot be replaced.
+        DiskError: the files cannot be written, for example because the disk is full.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} exists already: name another folder, or remove it first")
@@ -68,7 +68,7 @@ def writing(folder: Path) -> Iterator[Path]:
         part.rename(target)
     except SafetensorError as error:  # of a write: readers have their own errors
         shutil.rmtree(part)
-        raise DiskError(f"{folder}: cannot be written: {error}; make room, and the same command goes on") from error
+        raise DiskError(f"{folder} cannot be written ({error}); free space and run the same command again") from error
     except BaseException:
         shutil.rmtree(part)
         raise
@@ -83,11 +83,9 @@ def _sync(path: Path) -> None:
 
 
 def copy_rest(checkpoint: Checkpoint, folder: Path, replaced: Collection[str]) -> None:
-    """Copy a checkpoint to a new folder, except its configuration and the replaced parts.
+    """Copy a checkpoint to a new folder, except its configuration and the replaced files and folders.
 
-    `replaced` names files and folders of a checkpoint, such as `shot_decoder`.
-
-    Files are hard-linked where the file system supports it: files of a checkpoint are never changed in place.
+    Files are hard-linked if the file system supports it, because files of a checkpoint are never changed in place.
     """
     left_out = {CONFIG, *replaced}
     for path in sorted(checkpoint.folder.rglob("*")):
@@ -98,7 +96,7 @@ def copy_rest(checkpoint: Checkpoint, folder: Path, replaced: Collection[str]) -
 
 
 def link_or_copy(source: Path | str, target: Path | str) -> None:
-    """Hard-link a file where the file system supports it, else copy it."""
+    """Hard-link a file if the file system supports it, otherwise copy it."""
     try:
         os.link(Path(source).resolve(), target)  # resolved: the hub's cache holds symbolic links
     except OSError:  # another file system, or one without hard links
@@ -106,7 +104,7 @@ def link_or_copy(source: Path | str, target: Path | str) -> None:
 
 
 def save_config(folder: Path, config: ModelConfig) -> None:
-    """Write `config.json`, without later keys that have their defaults: a checkpoint without their use is as before."""
+    """Write `config.json`, without later keys that have their defaults, so that old checkpoints stay the same."""
     text = config.model_dump_json(indent=2, exclude=config.unset_later_keys())
     (folder / CONFIG).write_text(text + "\n", encoding="utf-8")
 
@@ -114,9 +112,8 @@ def save_config(folder: Path, config: ModelConfig) -> None:
 def save_game_model(folder: Path, model: GameModel, state: State | None = None) -> set[str]:
     """Write adapters, norms, embeddings and resamplers; plain peft loads the first three. Return the parts written.
 
-    Without adapters the language model is written as a base.
-
-    Here and below, `state` is the network's state dict if it was gathered from several devices; default: its own.
+    Without adapters, the language model is written as a base. Here and below, `state` is the network's state dict if it
+    was gathered from several devices.
     """
     state = model.state_dict() if state is None else state
     save_resamplers(folder, state)
@@ -155,7 +152,7 @@ def save_shot_decoder(
 ) -> set[str]:
     """Write the trainable parameters of the shot decoder; plain diffusers loads the adapters. Return the parts written.
 
-    `whole`: its base was trained too and is written without the adapters. One without adapters is its base.
+    If `whole`, the base was trained too and is written without the adapters. Without adapters, its base is all.
     """
     state = decoder.state_dict() if state is None else state
     adapted = any(".lora_" in name for name in state)

@@ -22,7 +22,7 @@ CONFIG = "config.json"
 MOST_CONFIG_BYTES = 10_000_000
 LEVELS = 5
 TOKENIZER_FILES = ("tokenizer.json", "spiece.model", "vocab.json")
-"""Files with the words of a tokenizer; a folder with a tokenizer has one of them."""
+"""Files with the words of a tokenizer; a tokenizer's folder has one of these files."""
 MOST_SHOT_TOKENS = 256
 """Number of frame tokens in the vocabulary, `<frame_00000>` to `<frame_00255>`."""
 
@@ -38,7 +38,7 @@ PUBLISHED_VALUES: Mapping[str, tuple[float, ...]] = {
 
 
 WIDEST = 65_536
-"""Largest width of a state; larger ones are of damaged files, and would be asked of the memory."""
+"""Maximum width of a state. A damaged file may have a larger one, which could exhaust the memory."""
 
 
 class ShotEncoderConfig(Settings):
@@ -79,16 +79,16 @@ class ShotDecoderConfig(Settings):
         64,
         ge=0,
         le=4096,
-        description="rank of the adapters on every attention projection; 0: none, all weights are trained",
+        description="rank of the adapters on every attention projection; 0 trains all weights instead",
     )
-    lora_alpha: int = Field(64, ge=1, description="an adapter is scaled by alpha / rank; the released weights: 1")
-    norm_out_eps: float = Field(1e-5, gt=0, description="epsilon of the last norm; the released weights: 1e-6")
+    lora_alpha: int = Field(64, ge=1, description="an adapter is scaled by alpha / rank; 1 in the released weights")
+    norm_out_eps: float = Field(1e-5, gt=0, description="epsilon of the last norm; 1e-6 in the released weights")
     motion_scope: bool = Field(True, description="condition on the motion scope; off in an ablation")
 
     @model_validator(mode="after")
     def _fits_the_autoencoder(self) -> Self:
         if self.frames % 8 != 1:
-            raise ValueError(f"frames must be 8n + 1 (9, 17, 25, ...), not {self.frames}")
+            raise ValueError(f"frames must be 8n + 1, such as 9 or 17, not {self.frames}")
         if self.height % 16 or self.width % 16:
             raise ValueError(f"height and width must be multiples of 16, not {self.height}x{self.width}")
         return self
@@ -106,7 +106,7 @@ class GameModelConfig(Settings):
         32,
         ge=0,
         le=4096,
-        description="rank of the adapters on all seven projections of a layer; 0: none, all weights trained",
+        description="rank of the adapters on all seven projections of a layer; 0 trains all weights instead",
     )
     lora_alpha: int = Field(32, ge=1, description="an adapter is scaled by alpha / rank")
     lora_dropout: float = Field(0.05, ge=0, lt=1, description="dropout before an adapter, in training")
@@ -130,13 +130,13 @@ class Base(Settings):
     """Location of a frozen base: hub id or folder, revision, subfolder."""
 
     id: str = Field(description="hub id, a folder, or `bases/NAME` inside the checkpoint")
-    revision: str | None = Field(None, description="commit or tag on the hub; unset: the latest")
+    revision: str | None = Field(None, description="commit or tag on the hub; by default the latest commit")
     subfolder: str = Field("", description="folder inside the repository")
     tokenizer_subfolder: str = Field("", description="folder of the text encoder's tokenizer, if it differs")
 
     @classmethod
     def of_folder(cls, component: str, folder: Path) -> Self:
-        """Location of a base on disk; a text encoder's tokenizer may be in the folder `tokenizer` beside it."""
+        """Return a base on disk; a text encoder's tokenizer may be in the folder `tokenizer` next to it."""
         folder = folder.absolute()
         lacks_tokenizer = component == "text_encoder" and not _has_tokenizer(folder)
         if lacks_tokenizer and _has_tokenizer(folder.parent / "tokenizer"):
@@ -167,9 +167,9 @@ class ModelConfig(Settings):
         PUBLISHED_VALUES["decoder script"], description="motion scope in pixels of levels 1 to 5"
     )
     characters: tuple[str, ...] = Field((), description="names in the training data, offered by the game page")
-    motions: tuple[str, ...] = Field((), description="motions in the training data, offered likewise")
-    places: tuple[str, ...] = Field((), description="backgrounds in the training data, offered likewise")
-    about: str = Field("", description="what a game can and cannot show, in plain words on the game page")
+    motions: tuple[str, ...] = Field((), description="motions in the training data, offered by the game page")
+    places: tuple[str, ...] = Field((), description="backgrounds in the training data, offered by the game page")
+    about: str = Field("", description="text of the game page on what a game can and cannot show")
     still_last_frame: bool = Field(
         False, description="trained on clips one frame short, their last frame repeated: play leaves the last frame out"
     )
@@ -232,8 +232,8 @@ class ModelConfig(Settings):
     def as_released(self, values: tuple[float, ...]) -> ModelConfig:
         """The profile of the released weights: their conventions, no history, the norm's epsilon, a level table.
 
-        Two details of the published code are not reproduced: it decodes the state in a second pass that is causal over
-        the queries, unlike its training, and its sampler rounds the noise schedule slightly differently (0.3 %).
+        We do not reproduce two details of the published code. It decodes the state in a second pass that is causal over
+        the queries, unlike its training. Its sampler rounds the noise schedule slightly differently (0.3%).
         """
         return self.replaced(
             conventions=RELEASED_CONVENTIONS,
@@ -255,7 +255,7 @@ def read_settings(path: Path) -> bytes:
         UserError: it is a device or a pipe, or larger than `MOST_CONFIG_BYTES`.
     """
     if path.exists() and not path.is_file():
-        raise UserError(f"{path}: not a file; copy the folder again")
+        raise UserError(f"{path} is not a file; copy the folder again")
     return read_limited(path, MOST_CONFIG_BYTES)
 
 

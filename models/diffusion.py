@@ -1,13 +1,13 @@
 """Diffusion of the shot decoder: noise schedule, v-prediction loss, classifier-free guidance, DPM-Solver++ sampler.
 
-Symbols: t timestep in 0..999; x0 clean latents; e standard normal noise; x_t noised latents; v velocity; abar_t the
-share of the signal's variance left at t. Forward process and network target:
+The symbols are t for the timestep in 0..999, x0 for the clean latents, e for standard normal noise, x_t for the noised
+latents, v for the velocity, and abar_t for the share of the signal's variance left at t. Forward process and target:
 
     x_t = sqrt(abar_t) x0 + sqrt(1 - abar_t) e
     v   = sqrt(abar_t) e  - sqrt(1 - abar_t) x0
     x0  = sqrt(abar_t) x_t - sqrt(1 - abar_t) v
 
-The noise schedule is CogVideoX's; see `make_scheduler`. abar_999 = 0: the last timestep is pure noise. All
+The noise schedule is CogVideoX's (see `make_scheduler`). The last timestep is pure noise, since abar_999 = 0. All
 computation is in float32.
 
 Letters of the shapes: B batch, T latent frames, C channels, H and W latent pixels, L shot tokens, D width.
@@ -43,7 +43,7 @@ class Guidance:
 
     `published` repeats a bug of the published sampler (and of diffusers' CogVideoX pipeline with dynamic guidance).
     The cosine should grow with the step index 0..N, but is given the timestep t, so w jumps between 1 and 1 + `scale`.
-    It is kept because the released weights were evaluated with it.
+    We keep the bug because the released weights were evaluated with this sampler.
     """
 
     kind: Literal["constant", "published"] = "constant"
@@ -185,7 +185,7 @@ def draw(
     guidance: Guidance,
     progress: Callable[[int, int], None] | None = None,
 ) -> Tensor:
-    """Draw the latents of shots with a shot decoder, [B, T, C, H, W]; the other arguments are those of `sample`."""
+    """Draw the latents of shots with a shot decoder, [B, T, C, H, W]; for the other arguments see `sample`."""
     return sample(
         partial(denoise, decoder),
         latent_shape(decoder),

@@ -4,8 +4,7 @@ The game model reads the window of past turns and the instruction, and predicts 
 changes of the character values. The shot decoder draws the shot in latent space, conditioned on the shot tokens and
 the motion scope of that level; the autoencoder decodes the latents to frames.
 
-Shapes: T frames, H and W pixels, C colours red, green, blue (or latent channels); L shot tokens of width D;
-B batch.
+Shapes: T frames, H and W pixels, C colours (RGB) or latent channels, L shot tokens of width D, B batch.
 """
 
 from __future__ import annotations
@@ -43,12 +42,7 @@ class Engine:
     """Networks of a checkpoint, ready to play. Stateless: it keeps nothing from one turn to the next.
 
     Args:
-        config: of the checkpoint.
-        tokenizer: the game model's.
-        game_model: history and instruction to shot tokens and state.
         shot_encoder: used once, for the unconditional shot tokens of guidance.
-        shot_decoder: shot tokens and motion scope to latents.
-        autoencoder: latents to frames.
         options: device and speed; the networks are already on that device, unless they are offloaded.
     """
 
@@ -116,8 +110,6 @@ class Engine:
         """Make the turn after `state`.
 
         Args:
-            state: the game so far.
-            instruction: text of the player.
             seed: of this turn; see `turn_seed`. The only source of randomness.
             progress: called at every part and denoising step; an exception from it ends the turn without side effects.
 
@@ -186,7 +178,7 @@ def device_of(name: str | None) -> torch.device:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise UserError(f"no device {name!r} here: give `cpu`, or `cuda` where PyTorch sees a GPU") from error
+        raise UserError(f"no device {name!r} here: give `cpu`, or `cuda` if PyTorch sees a GPU") from error
     return device
 
 

@@ -1,9 +1,9 @@
 """Frame encoding and decoding: frames to latents and back with CogVideoX's autoencoder.
 
 Latents here are always scaled: the shot decoder gets the autoencoder's latents times its scaling factor. The
-autoencoder packs the first frame alone and then every four frames into one latent frame, 17 frames into 5, and 8 x 8
-pixels into one. An autoencoder with 3 p^2 input channels takes patches of p x p pixels (`to_patches`), as Wan 2.2's
-does, and packs less itself. Size `mini` uses one, since its layers then cost a quarter.
+autoencoder packs 8 x 8 pixels into one. It packs the first frame alone and then every four frames into one latent
+frame, so 17 frames into 5. An autoencoder with 3 p^2 input channels takes patches of p x p pixels (`to_patches`), as
+Wan 2.2's does, and packs less itself. Size `mini` uses one, since its layers then cost a quarter.
 
 It computes in its own precision. Tiling and slicing are switched on by the caller (`autoencoder.enable_tiling()`): only
 the caller knows the GPU's memory.

@@ -21,8 +21,8 @@ class Agent(Protocol):
     def play(self, instructions: str | Sequence[str]) -> Iterator[Turn]:
         """Play the instructions and yield their turns in order.
 
-        An agent that draws a whole story at once needs all instructions in one call; one that plays turn by turn may be
-        called repeatedly.
+        An agent that plays turn by turn may be called repeatedly. An agent that draws a whole story at once needs all
+        instructions in one call.
         """
         ...
 
@@ -44,11 +44,7 @@ class Game:
 
     @classmethod
     def load(cls, checkpoint: Path | str, options: EngineOptions = EngineOptions(), seed: int = 0) -> Self:
-        """Start a new game with the networks of a checkpoint.
-
-        Raises:
-            UserError: the checkpoint is missing or incomplete.
-        """
+        """Start a new game with the networks of a checkpoint. UserError if the checkpoint is missing or incomplete."""
         return cls(Engine.load(checkpoint, options), seed)
 
     def play(self, instructions: str | Iterable[str], progress: PartProgress = unwatched) -> Iterator[Turn]:

@@ -1,9 +1,9 @@
 """The game model: Mistral, with adapters or trained whole, predicts the next turn from past turns and an instruction.
 
-The shot tokens come from learned queries, which attend to everything before them and to one another. The state is
-decoded after them, token by token, in the same pass: at each of its four slots only legal tokens are candidates and the
-tags between are fixed, so nothing is parsed. With h the last layer's states, q the positions of the queries, p_k those
-of the opening tags, R_in and R_out the resamplers:
+The shot tokens come from learned queries, which attend to everything before them and to one another. The same pass then
+decodes the state, token by token. Only legal tokens are candidates at each of its four slots, and the tags between are
+fixed, so nothing needs parsing. With h the last layer's states, q the positions of the queries, p_k the positions of
+the opening tags, R_in and R_out the resamplers:
 
     embedding at a frame token of a past turn = R_in(past shot token)
     shot tokens = R_out(h[q + readout_shift])
@@ -70,13 +70,13 @@ LanguageModel: TypeAlias = PeftModel | MistralForCausalLM
 
 
 def wrap_language_model(base: MistralForCausalLM, config: GameModelConfig) -> LanguageModel:
-    """Add 284 tokens and adapters to Mistral, in place; with rank 0 return the base, which has these tokens already.
+    """Add 284 tokens and adapters to Mistral, in place. With rank 0, return the base, which already has these tokens.
 
     Only the adapters, a copy of every norm, and both embeddings in full are trainable afterwards. New input rows are
     the mean of the old ones, new output rows three times the mean.
 
     Raises:
-        UserError: the base does not have Mistral's 32,000 tokens, or with rank 0 not those of the game too.
+        UserError: the base does not have Mistral's 32,000 tokens, or lacks the game's tokens with rank 0.
     """
     if not config.lora_rank:
         if base.config.vocab_size != VOCABULARY:
@@ -125,7 +125,7 @@ def make_trainable(language_model: LanguageModel) -> list[nn.Parameter]:
 
 
 def mistral_of(language_model: LanguageModel) -> MistralForCausalLM:
-    """Mistral without its peft wrapper, if it has one, with the adapters in its layers."""
+    """Return Mistral without a peft wrapper, with any adapters in its layers."""
     base = language_model.get_base_model() if isinstance(language_model, PeftModel) else language_model
     assert isinstance(base, MistralForCausalLM)
     return base
@@ -209,7 +209,7 @@ class GameModel(nn.Module):
         return tokens_LD.view(len(states_BLH), -1, tokens_LD.shape[-1])
 
     def _decode_state(self, state_H: Tensor, cache: DynamicCache) -> State:
-        """Decode the four values one after another; `state_H` is that at `<ML>`, the last position in the cache."""
+        """Decode the four values one after another, from the state at `<ML>`, the last position in the cache."""
         mistral = mistral_of(self.language_model)
         chosen: list[int] = []
         for slot, legal in enumerate(LEGAL_IDS):

@@ -1,14 +1,13 @@
 """Strict loader of frozen bases, from a folder or the model hub: right kind, no code run, no tensor missing.
 
-A checkpoint of a stranger may name any repository of the hub. Only published bases are fetched for it unasked; any
-other must be in the hub's cache, where the user has put it, or be named by the user in an option.
+A stranger's checkpoint may name any repository of the hub. We fetch only published bases for it. For any other base,
+the user must have put it into the hub's cache, or name it in an option.
 
 transformers and diffusers fill missing tensors at random, and build a network of another kind with only a warning. Here
 both are errors with a remedy.
 
-Some bases exist only as pickles (`pytorch_model.bin`). They are read if there are no safetensors, with a warning that
-names them: both libraries pass `weights_only` to torch, which refuses every pickle of more than tensors and runs none
-of its code.
+Some bases exist only as pickles (`pytorch_model.bin`). If there are no safetensors, we read the pickle and log a
+warning. Both libraries pass `weights_only` to torch, which rejects every pickle of more than tensors and runs no code.
 """
 
 from __future__ import annotations
@@ -73,22 +72,15 @@ PUBLISHED = frozenset(
 IN_CONFIG = "`bases` in config.json"
 _LOG = logging.getLogger(__name__)
 _STEMS = {True: ("model", "pytorch_model"), False: ("diffusion_pytorch_model", "diffusion_pytorch_model")}
-"""Names of a base's safetensors and of its pickle, without their ends; True: in transformers, False: in diffusers."""
+"""Names of a base's safetensors and of its pickle without suffix, for transformers (True) and diffusers (False)."""
 
 
 def load_base(component: Component, kind: type[Network], base: Base, dtype: torch.dtype, **options: Any) -> Network:
     """Load a frozen base in the hub's format from a folder or the model hub.
 
-    Args:
-        component: of the model.
-        kind: class of the network.
-        base: location.
-        dtype: precision of its parameters.
-        options: passed on to `from_pretrained`.
-
     Raises:
-        UserError: it is neither in the folder nor in the cache, and cannot be fetched; it is of another kind, is
-            incomplete, has other tensors, or is a pickle of more than tensors.
+        UserError: it is neither in the folder nor in the cache and cannot be fetched, or it is of another kind,
+            incomplete, with other tensors, or a pickle with more than tensors.
     """
     with reading(base):
         _check_kind(component, base)
@@ -117,7 +109,7 @@ def load_tokenizer(base: Base, named: str = IN_CONFIG) -> PreTrainedTokenizerBas
 
 
 def _tokenizer_place(base: Base) -> Base:
-    """Location of a base's tokenizer. ValueError without one: transformers would make one that knows no words."""
+    """Location of a base's tokenizer. ValueError if it has none: transformers would make one without words."""
     place = base.model_copy(update={"subfolder": base.tokenizer_subfolder or base.subfolder})
     if not any(_is_there(place, name) for name in TOKENIZER_FILES):
         inside = f" in {place.subfolder}" if place.subfolder else ""
@@ -198,10 +190,8 @@ def _check_report(component: Component, kind: type[Network], report: Mapping[str
 @contextmanager
 def quietly() -> Iterator[None]:
     """Disable the progress bars and warnings of transformers and diffusers, for work without a download."""
-    shown, verbosity = (
-        transformers_logging.is_progress_bar_enabled(),
-        (transformers_logging.get_verbosity(), diffusers_logging.get_verbosity()),
-    )
+    shown = transformers_logging.is_progress_bar_enabled()
+    verbosity = transformers_logging.get_verbosity(), diffusers_logging.get_verbosity()
     transformers_logging.disable_progress_bar()
     transformers_logging.set_verbosity_error()
     diffusers_logging.set_verbosity_error()
@@ -230,7 +220,6 @@ def reading(base: Base, named: str = IN_CONFIG) -> Iterator[None]:
     """Raise the libraries' loading errors as UserError with a remedy.
 
     Args:
-        base: what the block reads.
         named: the setting that names the base. If it is an option (`--clip`), the user has named the base.
 
     Raises:
@@ -245,10 +234,8 @@ def reading(base: Base, named: str = IN_CONFIG) -> Iterator[None]:
     except (OSError, ValueError, RuntimeError, SafetensorError, pickle.UnpicklingError) as error:
         reason = " ".join(str(error).split())[:300].rstrip(".")
         if _is_pickle_with_code(error):
-            reason, remedy = (
-                "its weights are a pickle that could run code",
-                f"Name a base with safetensors under {named}",
-            )
+            reason = "its weights are a pickle that could run code"
+            remedy = f"Name a base with safetensors under {named}"
         elif memory_fault(error):
             reason = "its sizes take more memory than this machine has"
             remedy = "Correct the sizes in its config.json, or take a machine with more memory"

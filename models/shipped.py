@@ -46,7 +46,9 @@ def shipped(packed: Path = PACKED) -> Checkpoint:
         raise UserError(f"{packed} has no checkpoint: install the package again, or name a checkpoint")
     folder = _cache_folder() / f"mini-{packed_identity(packed)}"
     if not _is_whole(folder, packed):
-        _remove(folder)
+        with disk_errors(folder):
+            if folder.exists():
+                shutil.rmtree(folder)
         try:
             unpack(packed, folder)
         except OSError:
@@ -56,13 +58,13 @@ def shipped(packed: Path = PACKED) -> Checkpoint:
 
 
 def _cache_folder() -> Path:
-    """Cache folder of the user; DiskError if it cannot be made, for whatever reason."""
+    """Return the user's cache folder; DiskError if it cannot be created."""
     try:
         return user_cache_path("animegamer", ensure_exists=True)
     except OSError as error:
         raise DiskError(
-            f"the cache folder {user_cache_path('animegamer')} cannot be created: {error.strerror}; give access to it, "
-            "or choose another folder with XDG_CACHE_HOME=FOLDER"
+            f"the cache folder {user_cache_path('animegamer')} cannot be created ({error.strerror}); give access to "
+            "it, or choose another folder with XDG_CACHE_HOME=FOLDER"
         ) from error
 
 
@@ -72,28 +74,16 @@ def _is_whole(folder: Path, packed: Path) -> bool:
     return all((folder / name).is_file() for name in names | {_TOKENIZER_FILE})
 
 
-def _remove(folder: Path) -> None:
-    with disk_errors(folder):
-        if folder.exists():
-            shutil.rmtree(folder)
-
-
 def packed_identity(packed: Path = PACKED) -> str:
-    """Hash of the files of a packed checkpoint.
-
-    Raises:
-        UserError: a file cannot be read.
-    """
+    """Hash of the files of a packed checkpoint. UserError if a file cannot be read."""
     return identity_of(sorted(path for path in packed.rglob("*") if path.is_file()))
 
 
 def pack(checkpoint: Checkpoint, start: Checkpoint, packed: Path = PACKED) -> None:
-    """Write what play needs of a checkpoint whose networks were trained whole, in the place of the packed one.
+    """Replace the packed checkpoint by the parts that play needs of a checkpoint with networks that were trained whole.
 
     Args:
-        checkpoint: the trained checkpoint.
-        start: the one its game model was trained from; embeddings equal in both were never used.
-        packed: folder of the packed checkpoint.
+        start: the checkpoint from which its game model was trained; embeddings equal in both were never used.
     """
     shutil.rmtree(packed, ignore_errors=True)
     with writing(packed) as part:
@@ -128,9 +118,8 @@ def unpack(packed: Path, folder: Path) -> Checkpoint:
         language = read_tensors(part / _LANGUAGE_FILE)
         for name, kind in ((_INPUT, "input"), (_OUTPUT, "output")):
             rows_RH = rows[f"{kind}_rows"]
-            language[name] = rows_RH.new_zeros(VOCABULARY, rows_RH.shape[1]).index_copy_(
-                0, rows[f"{kind}_ids"], rows_RH
-            )
+            empty_VH = rows_RH.new_zeros(VOCABULARY, rows_RH.shape[1])
+            language[name] = empty_VH.index_copy_(0, rows[f"{kind}_ids"], rows_RH)
         write_tensors(language, part / _LANGUAGE_FILE)
         (part / _VOCABULARY_FILE).unlink()
         shipped_tokenizer().save_pretrained(str(part / TOKENIZER))

@@ -11,9 +11,9 @@ Trained are adapters on attention (`add_lora`) and, in full, `own_names`: the mo
 timestep (adaLN) and the motion scope's embedding. The rest is the frozen base and is not stored in a checkpoint.
 Without adapters (rank 0) everything is trained, and the checkpoint's base is the trained network itself.
 
-At full size a phase of training unfreezes 17,973,248 parameters of shot encoder and shot decoder in the warm-up,
-402,050,048 in joint training and 385,323,008 in adaptation, most of them adaLN. The published lists add an unused
-LayerNorm of 3,840 parameters to the first two.
+At full size, training unfreezes 17,973,248 parameters of shot encoder and shot decoder in the warm-up, 402,050,048 in
+joint training and 385,323,008 in adaptation. Most of them are adaLN. The published lists add an unused LayerNorm of
+3,840 parameters to the first two.
 
 Letters of the shapes: B batch, T latent frames, C channels, H and W latent pixels, L shot tokens, D width.
 """
@@ -137,7 +137,7 @@ def load_transformer(config: ModelConfig, base: Base, dtype: torch.dtype) -> Sho
     """Load the shot decoder's base, without adapters.
 
     Raises:
-        UserError: it cannot be loaded, or its width is not that of the shot tokens.
+        UserError: it cannot be loaded, or its width differs from the width of the shot tokens.
     """
     decoder = load_base("transformer", ShotDecoder, base, dtype, **decoder_options(config))
     width, expected = _width(decoder), config.shot_encoder.width
@@ -158,8 +158,8 @@ def _width(decoder: ShotDecoder) -> int:
 def decoder_options(config: ModelConfig) -> dict[str, Any]:
     """Fields of a stock transformer that a shot decoder overrides, for `from_pretrained` or `from_config`.
 
-    The sizes are those of the position table. Stock CogVideoX has the table of 49 frames, and for another number of
-    frames computes a new one in every call.
+    The sizes fix the position table. Stock CogVideoX has the table of 49 frames, and computes a new one in every call
+    for another number of frames.
     """
     shot = config.shot_decoder
     return {
@@ -176,7 +176,7 @@ def add_lora(decoder: ShotDecoder, config: ShotDecoderConfig) -> None:
 
         W' = W + (alpha / rank) B A
 
-    The released weights have rank 64 and alpha 1; with alpha 64 their adapters would act 64-fold. Rank 0: none.
+    The released weights have rank 64 and alpha 1; alpha 64 would scale their adapters by 64. Rank 0 adds no adapters.
     """
     if not config.lora_rank:
         return
@@ -202,11 +202,7 @@ def is_motion(name: str) -> bool:
 
 
 def denoise(
-    decoder: ShotDecoder,
-    latents_BTCHW: Tensor,
-    shot_tokens_BLD: Tensor,
-    timesteps_B: Tensor,
-    scope_B: Tensor | None,
+    decoder: ShotDecoder, latents_BTCHW: Tensor, shot_tokens_BLD: Tensor, timesteps_B: Tensor, scope_B: Tensor | None
 ) -> Tensor:
     """Predict the velocity of noised latents: [B, T, C, H, W] in float32, for any precision of the network.
 
@@ -276,8 +272,8 @@ def unfreeze_for_adaptation(
 ) -> list[nn.Parameter]:
     """Adaptation: the shot decoder's adapters, the adaLN of its blocks, the motion scope's embedding.
 
-    `whole`: all parameters of a small shot decoder with a random base, since adapters alone are not enough. A
-    transformer of CogVideoX will do, which has no motion scope. ValueError when it has no adapters and is not whole.
+    `whole` stands for all parameters of a small shot decoder with a random base, for which adapters are not enough. A
+    CogVideoX transformer without motion scope works too. ValueError if it has no adapters and is not whole.
     """
     decoder.requires_grad_(False)
     if whole:

@@ -5,7 +5,7 @@ With x the text states of T5, p the patch states of CLIP and [ , ] concatenation
     proj(s)     = W2 gelu(W1 s + b1) + b2          text and patches have their own weights
     shot tokens = [LN(proj_text(x)), LN(proj_image(p))]
 
-Module names and the LayerNorm epsilon are those of the released weights (paper arXiv 2504.01014, section 3.2). Trained
+Module names and the LayerNorm epsilon come from the released weights (paper arXiv 2504.01014, section 3.2). Trained
 weights depend on the states, so CLIP and T5 follow the published code exactly:
 
 - pictures: CLIP ViT-B/16 of LAION, the states before its last layer, without the class token and without the final
@@ -40,9 +40,9 @@ class ShotEncoder(nn.Module):
     """Encoder of motion text and first frame into the tokens of a shot.
 
     `config.variant` selects the method, `mlp`, or one of the paper's ablations. `linear` has one linear layer per
-    input; both keep every text token. `addition` adds the mean text token to every patch token; in `cross_attention`
-    the patch tokens attend to the text tokens; these two keep only the patches. The paper names the last two without
-    describing them: their construction is our interpretation.
+    input. Both keep every text token. `addition` adds the mean text token to every patch token, and in
+    `cross_attention` the patch tokens attend to the text tokens. These two keep only the patches. The paper names them
+    without describing them, so their construction is our interpretation.
     """
 
     def __init__(self, config: ShotEncoderConfig) -> None:
@@ -157,11 +157,7 @@ class TextEncoder(nn.Module):
     def states(self, texts: Sequence[str]) -> Tensor:
         """Text states [B, config.text_tokens, D] in float32; a longer text is truncated."""
         tokens = self.tokenizer(
-            list(texts),
-            padding="max_length",
-            truncation=True,
-            max_length=self.config.text_tokens,
-            return_tensors="pt",
+            list(texts), padding="max_length", truncation=True, max_length=self.config.text_tokens, return_tensors="pt"
         )
         states_BND: Tensor = self.network(input_ids=tokens.input_ids.to(self.network.device)).last_hidden_state
         return states_BND.float()

@@ -2,12 +2,12 @@
 
 A turn is `<TURN>instruction<img><frame>queries</frame></img><ML>k</ML><SC>k</SC><ET>k</ET><ST>k</ST></TURN>`: motion
 level, social, entertainment and stamina change, each one `<Strength_k>` token. The frame tokens of a finished turn are
-placeholders for its shot tokens; those of the turn to predict are the learned queries.
+placeholders for its shot tokens. In the turn to predict, they are the learned queries.
 
-Instructions are data. They are encoded by the byte-pair model alone, which has none of the added tokens, so a player's
-text cannot open or close a tag. Vocabulary and turn format are those of the released game model (arXiv 2504.01014).
+Instructions are data. The byte-pair model alone encodes them, without the added tokens, so a player's text cannot open
+or close a tag. Vocabulary and turn format come from the released game model (arXiv 2504.01014).
 
-Shapes: L positions of a prompt, or shot tokens of one turn; D width of a shot token.
+Shapes: L positions of a prompt or shot tokens of one turn, D width of a shot token.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ STATE_TAGS = tuple((ID_OF[f"<{name}>"], ID_OF[f"</{name}>"]) for name in ("ML", 
 
 
 UNKNOWN = PAD
-"""Id in the place of a state that nobody measured; only in training."""
+"""Id for a state that nobody measured; only in training."""
 MEASURED = (True, True, True, True)
 """All four values of a state are known."""
 
@@ -157,8 +157,8 @@ def load_mistral_tokenizer(folder_or_id: str | Path) -> LlamaTokenizer:
     ids = tokenizer.convert_tokens_to_ids(["<unk>", "<s>", "</s>", *ADDED_TOKENS])
     if len(tokenizer) != VOCABULARY or ids != [PAD, BOS, EOS, *ID_OF.values()]:
         raise ValueError(
-            f"{folder_or_id}: not the tokenizer of Mistral 7B v0.1: {len(tokenizer)} tokens where {VOCABULARY} are "
-            f"expected, or some at other ids; name the folder or hub id of Mistral-7B-Instruct-v0.1"
+            f"{folder_or_id} is not the tokenizer of Mistral 7B v0.1, with {len(tokenizer)} tokens instead of "
+            f"{VOCABULARY}, or other ids; name the folder or hub id of Mistral-7B-Instruct-v0.1"
         )
     return tokenizer
 
@@ -191,9 +191,7 @@ def write_prompt(
     """Write the prompt of past turns and the next turn.
 
     Args:
-        tokenizer: from `load_mistral_tokenizer` or `shipped_tokenizer`.
         past: the turns in the history, oldest first; the caller limits them to the window.
-        instruction: of the turn to predict.
         shot_tokens: tokens per shot, 226 at full size, the same in every past turn.
         conventions: of the checkpoint; `doubled_end_tag` doubles the `</ST>` of past turns.
         target: the state to learn in training; None in play.

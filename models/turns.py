@@ -3,7 +3,7 @@
 `GameState` holds everything the next turn depends on. It is immutable: a turn returns a new one. So a game can continue
 from any of its turns, and concurrent games do not interfere.
 
-Shapes: T frames, H and W pixels, C colours red, green, blue; L shot tokens of width D.
+Shapes: T frames, H and W pixels, C colours (RGB), L shot tokens of width D.
 """
 
 from __future__ import annotations
@@ -87,8 +87,6 @@ def turn_seed(seed: int, number: int, branch: int = 0) -> int:
     """Seed of one turn of a game; independent of interruptions, so a resumed game gets the same turns.
 
     Args:
-        seed: the game's.
-        number: the turn's, from 1.
         branch: distinguishes turns of the same number, after a player went back and tried again.
     """
     return int.from_bytes(hashlib.sha256(f"{seed} {number} {branch}".encode()).digest()[:7], "big")

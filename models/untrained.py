@@ -1,9 +1,9 @@
 """Untrained checkpoints, and their bases with random weights.
 
 All sizes take the same steps: read the bases, wrap them, save the trainable parts. Adapters and the motion scope's
-embedding start without effect on the output. `tiny` and `mini` have small random bases, saved in the hub's format and
-loaded by the code that loads the published ones; a base without adapters is itself the part to train. `full` has the
-published bases by hub id. Random bases at full size serve to measure speed and memory only.
+embedding start without effect on the output. `tiny` and `mini` have small random bases in the hub's format, which load
+like the published bases. A base without adapters is itself trained. `full` has the published bases by hub id. Random
+bases at full size serve to measure speed and memory only.
 """
 
 from __future__ import annotations
@@ -16,14 +16,7 @@ from typing import Any
 
 import torch
 from diffusers import AutoencoderKLCogVideoX, CogVideoXTransformer3DModel
-from transformers import (
-    CLIPVisionConfig,
-    CLIPVisionModel,
-    MistralConfig,
-    MistralForCausalLM,
-    T5Config,
-    T5EncoderModel,
-)
+from transformers import CLIPVisionConfig, CLIPVisionModel, MistralConfig, MistralForCausalLM, T5Config, T5EncoderModel
 
 from models.checkpoint import TOKENIZER, Checkpoint
 from models.checkpoint_writer import (
@@ -60,8 +53,7 @@ def new_checkpoint(
         folder: of the checkpoint; must not exist, or be empty.
         config: its configuration; bases with id `bases/NAME` are created at random, others are loaded.
         seed: of all random weights; the same seed writes the same checkpoint.
-        say: callback for progress messages, called with one line at a time.
-        fitted: folders of bases that take the place of random ones.
+        fitted: folders of bases that replace random ones.
 
     Raises:
         UserError: the folder is not empty, or a base cannot be loaded.
@@ -87,9 +79,9 @@ def new_checkpoint(
 
 
 def _pinned(config: ModelConfig) -> ModelConfig:
-    """Configuration with bases pinned to their commits: the two that are read now, and those that the user chose.
+    """Configuration with the bases that are read now, and the bases that the user chose, pinned to their commits.
 
-    It fetches their config.json. That the cache has it says later that they may be fetched.
+    This fetches their config.json into the hub's cache, which later allows fetching these bases.
     """
     chosen = {name: base for name, base in config.bases.items() if base.id != inside_id(name)}
     read = {name for name, base in chosen.items() if base.id not in PUBLISHED} | {"language_model", "transformer"}
@@ -130,9 +122,8 @@ def save_random_base(component: Component, config: ModelConfig, folder: Path) ->
     Raises:
         UserError: at `full`, a base that play does not need.
     """
-    device = (
-        "cuda" if torch.cuda.is_available() and config.size == "full" else "cpu"
-    )  # 7e9 random numbers: slow on a CPU
+    # at full size 7e9 random numbers, slow on a CPU
+    device = "cuda" if torch.cuda.is_available() and config.size == "full" else "cpu"
     with quietly():
         random_base(component, config, device).save_pretrained(str(folder))
     if component == "text_encoder":
@@ -146,7 +137,7 @@ def random_base(component: Component, config: ModelConfig, device: torch.device 
         with torch.device(device):
             return _SMALL[component](config, _SHAPES[config.size])
     if component not in _FULL:
-        raise UserError(f"{component}: no random weights at full size; name the published one in `bases`")
+        raise UserError(f"{component} has no random weights at full size; name the published one in `bases`")
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.bfloat16)
     try:
@@ -164,7 +155,7 @@ class _Shape:
     """Layers of language model and transformer."""
     image_layers: int
     channels: tuple[int, ...]
-    """Widths of the autoencoder's levels, from pixels to latents; one that has less than four levels takes patches."""
+    """Widths of the autoencoder's levels, from pixels to latents. With fewer than four levels it takes patches."""
     blocks: int
     """Residual blocks of a level of the autoencoder's encoder; its decoder has one more."""
     groups: int
@@ -172,7 +163,7 @@ class _Shape:
 
 
 _SHAPES: Mapping[Size, _Shape] = {
-    # equal widths: without blocks nothing could change the width; only the middle block, which learns fast on a CPU
+    # Equal widths, because without blocks nothing changes the width. The middle block alone learns fast on a CPU.
     "tiny": _Shape(layers=4, image_layers=3, channels=(24, 24, 24, 24), blocks=0, groups=4),
     "mini": _Shape(layers=6, image_layers=4, channels=(64, 64, 64), blocks=0, groups=8),
 }
@@ -195,7 +186,7 @@ def _language_model(config: ModelConfig, shape: _Shape) -> MistralForCausalLM:
 
 
 def _transformer(config: ModelConfig, shape: _Shape) -> CogVideoXTransformer3DModel:
-    """Stock transformer to wrap; one that is trained whole is a shot decoder from the start."""
+    """Stock transformer to wrap, or a shot decoder if it is trained whole."""
     whole = "transformer" in config.whole
     sizes = {
         "num_attention_heads": config.shot_encoder.width // _HEAD_WIDTH,

@@ -40,7 +40,6 @@ def load_adapter(module: nn.Module, path: Path, *, embeddings: bool = False) -> 
     """Fill the adapters of a network, added by peft or by diffusers.
 
     Args:
-        module: the network, its adapters in place.
         path: the adapter file, with peft's names.
         embeddings: the file also holds input and output embeddings, trained in full.
 
@@ -61,11 +60,7 @@ def adapter_tensors(
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Read all tensors of a safetensors file.
-
-    Raises:
-        UserError: the file is missing, or not a complete safetensors file.
-    """
+    """Read all tensors of a safetensors file. UserError if the file is missing, or not a complete safetensors file."""
     try:
         return load_file(path)
     except (SafetensorError, OSError) as error:
@@ -73,7 +68,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def is_untrained(path: Path) -> bool:
-    """Return True if a file's adapters are as peft and diffusers begin them: all second factors are zero.
+    """Return whether a file's adapters have their initial values, with all second factors zero.
 
     Raises:
         UserError: the file is missing, or not a complete safetensors file.
@@ -86,7 +81,7 @@ def is_untrained(path: Path) -> bool:
 
 
 def is_as_created(path: Path, norm: str) -> bool:
-    """Return True if the weights of a norm in a file are all 1, as those of a network that was never trained.
+    """Return whether the weights of a norm in a file are all 1, their initial value.
 
     Raises:
         UserError: the file is missing, or not a complete safetensors file with this norm.
@@ -102,8 +97,6 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[s
     """Write a safetensors file and create its folder; equal tensors give equal bytes.
 
     Args:
-        tensors: by name.
-        path: of the file.
         metadata: one entry; safetensors writes several in an undefined order.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -118,7 +111,7 @@ def adapter_metadata(adapters: LoraConfig) -> dict[str, str]:
 def _unreadable(path: Path, error: Exception) -> UserError:
     if isinstance(error, FileNotFoundError):
         return UserError(f"{path} is missing: the checkpoint is incomplete, copy it again")
-    return UserError(f"{path} cannot be read: {error}; copy the checkpoint again")
+    return UserError(f"{path} cannot be read ({error}); copy the checkpoint again")
 
 
 def _compare(path: Path, found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
@@ -130,4 +123,4 @@ def _compare(path: Path, found: Mapping[str, Tensor], wanted: Mapping[str, Tenso
         if found[name].shape != wanted[name].shape
     ]
     if faults:
-        raise UserError(f"{path} does not fit its config.json: {shortened(faults)}; copy the checkpoint again")
+        raise UserError(f"{path} does not fit its config.json ({shortened(faults)}); copy the checkpoint again")

@@ -14,7 +14,7 @@ from enum import Enum
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 import typer
@@ -127,8 +127,12 @@ def wrong_usage(words: Sequence[str]) -> Iterator[str]:
 
 def choices(hint: Any) -> list[str]:
     """Values of an option or argument with a fixed choice."""
-    enums = [kind for kind in (hint, *get_args(hint)) if isinstance(kind, type) and issubclass(kind, Enum)]
-    return [str(member.value) for kind in enums for member in kind]
+    kinds = (hint, *get_args(hint))
+    enums = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Enum)]
+    literals = [kind for kind in kinds if get_origin(kind) is Literal]
+    return [str(member.value) for kind in enums for member in kind] + [
+        each for kind in literals for each in get_args(kind)
+    ]
 
 
 def takes(command: Any, option: str) -> Any:

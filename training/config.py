@@ -52,7 +52,7 @@ class LoopSettings(Settings):
     weight_decay: float = Field(0.01, ge=0, description="AdamW's weight decay; not of norms, adaLN, biases, embeddings")
     clip_norm: float = Field(1.0, gt=0, description="maximum gradient norm")
     seed: int = Field(0, ge=0, description="seed of everything random: order, noise, dropout")
-    ema_decay: float = Field(0.0, ge=0, lt=1, description="decay of the exported average of the weights; 0: no average")
+    ema_decay: float = Field(0.0, ge=0, lt=1, description="decay of the exported average of the weights; 0 for none")
     ema_on_cpu: bool = Field(False, description="keep the average in main memory: slower, less GPU memory")
     save_every: int = Field(500, ge=1, description="steps between saved states")
     keep: int = Field(2, ge=1, description="saved states kept on disk")
@@ -60,7 +60,7 @@ class LoopSettings(Settings):
         0, ge=0, description="steps between checkpoints to play, which are never removed; 0 writes none"
     )
     validate_every: int = Field(1000, ge=1, description="steps between validations on held-out clips")
-    loader_workers: int = Field(0, ge=0, description="processes that read examples; 0: the training process itself")
+    loader_workers: int = Field(0, ge=0, description="processes that read examples; 0 reads them while training")
 
     @model_validator(mode="after")
     def _check_micro_batch(self) -> Self:
@@ -84,12 +84,12 @@ class FitSettings(Settings):
     )  # fmt: skip
     most_clips: int = Field(256, ge=1, description="maximum number of clips read from each split, evenly spaced")
     crop: float = Field(
-        0.5, gt=0, le=1, description="share of height and width that a crop has; 1: whole frames, dearer and better"
+        0.5, gt=0, le=1, description="height and width of a crop as a share of the frame; 1 is better but slower"
     )
     divergence: float = Field(1e-5, ge=0, description="weight of the latents' KL divergence from unit normal")
     precision: Precision = Autocast
     measured: int = Field(12, ge=1, description="clips of each split whose reconstruction is measured")
-    pictures: int = Field(4, ge=0, description="clips among these saved beside their reconstructions")
+    pictures: int = Field(4, ge=0, description="number of these clips that are saved with their reconstructions")
 
 
 class ValidationSettings(Settings):
@@ -114,7 +114,7 @@ class MixtureSettings(Settings):
 
     names: Names = Field(
         "joined",
-        description="a name in several casts is one character; `apart`: several, each with its dataset's name before",
+        description="whether a name in several casts is one character, or several, prefixed by their dataset's name",
     )
 
 
@@ -132,8 +132,7 @@ class ShotPhaseSettings(Settings):
     warm_up: LoopSettings = Field(description="warm-up: shot encoder and motion scope, with the shot decoder frozen")
     joint: LoopSettings = Field(description="joint training of shot encoder and shot decoder")
     trained: Literal["adapters", "whole"] = Field(
-        "adapters",
-        description="part of the shot decoder trained jointly; `whole` is for a random base with adapters",
+        "adapters", description="part of the shot decoder trained jointly; `whole` is for a random base with adapters"
     )
     dropout: float = Share
     frame: Literal["first", "random"] = Field(
@@ -153,10 +152,7 @@ class GamePhaseSettings(Settings):
     beta: float = Field(0.0, ge=0, description="weight of their cosine distance; an ablation has alpha = beta = 0.5")
     windows: WindowSettings = WindowSettings()
     history_noise: float = Field(
-        0.0,
-        ge=0,
-        le=2,
-        description="most noise on the past shot tokens, in their deviations; drawn per window",
+        0.0, ge=0, le=2, description="maximum noise on the past shot tokens, in their deviations; drawn per window"
     )
     free_text: float = Field(0.5, ge=0, le=1, description="share of instructions in other words than the three fields")
     precision: Precision = Autocast
@@ -206,7 +202,7 @@ class Recipe(Settings):
     def _check_window_length(self) -> Self:
         if self.game.windows.most_turns > self.model.game_model.window_turns:
             raise ValueError(
-                f"game.windows.most_turns is {self.game.windows.most_turns}, but during play the game model sees "
-                f"model.game_model.window_turns = {self.model.game_model.window_turns}: reduce most_turns to that"
+                f"game.windows.most_turns is {self.game.windows.most_turns}, but the game model sees only "
+                f"model.game_model.window_turns = {self.model.game_model.window_turns}: reduce most_turns"
             )
         return self

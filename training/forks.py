@@ -48,11 +48,7 @@ class Fork(Record):
 
     @classmethod
     def read(cls, run: Path) -> Self | None:
-        """Return the fork that a run is; None for other runs.
-
-        Raises:
-            UserError: the note is damaged.
-        """
+        """Return the fork of a run, or None if the run is not a fork. UserError if the note is damaged."""
         path = run / FORK_NOTE
         try:
             return cls.model_validate_json(path.read_bytes()) if path.exists() else None
@@ -63,10 +59,10 @@ class Fork(Record):
     def of(cls, source: Path, run: Path) -> Self:
         """Return the fork of a state, named by its folder or its phase's, into the folder of a run.
 
-        Nothing is written: `make` does that. Once it has, the other run is not read any more.
+        This writes nothing. After `make` has written the fork, the other run is not read any more.
 
         Raises:
-            UserError: there is no such state, or it cannot be forked, or not into this folder.
+            UserError: the state does not exist, or it cannot be forked into this folder.
         """
         if made := cls.read(run):
             if source.absolute() not in (Path(made.state), Path(made.state).parents[1]):
@@ -113,13 +109,13 @@ class Fork(Record):
             raise UserError(f"{self.state} has done {self.step} steps: give {self.phase} more than these, not {steps}")
         if fixed := [name for name, is_other in self._fixed(recipe).items() if is_other]:
             raise UserError(
-                f"{self.state} belongs to its network: leave {' and '.join(fixed)} as they are, or train from a "
-                "checkpoint with --from"
+                f"{self.state} belongs to its network: do not change {' and '.join(fixed)}, or train from a checkpoint "
+                "with --from"
             )
         return recipe
 
     def origin_of(self, phase: str) -> str | None:
-        """Return the state that a phase goes on from, as RUN/PHASE/states/step-N; None for other phases."""
+        """Return the state that a phase continues, as RUN/PHASE/states/step-N; None for other phases."""
         return "/".join(Path(self.state).parts[-4:]) if phase == self.phase else None
 
     def precedes(self, phase: str) -> bool:
@@ -127,7 +123,7 @@ class Fork(Record):
         return phase in PHASES and PHASES.index(phase) < PHASES.index(self.phase)
 
     def _fixed(self, recipe: Recipe) -> dict[str, bool]:
-        """Return the keys that decide about the trained parameters, each with whether it is changed."""
+        """Return for each key that determines the trained parameters whether it is changed."""
         before = self.recipe
         optimizers = [loop_of(each, self.phase).optimizer for each in (before, recipe)]
         keys = {"model": recipe.model != before.model, "optimizer": optimizers[0] != optimizers[1]}

@@ -39,7 +39,7 @@ from training.optimizer import MovingAverage, make_optimizer
 from training.phase_folder import folder_name, steps_in
 
 MOST_IN_A_ROW = 10
-"""Skipped batches in a row that end a run: one is chance, ten are a network that has overflowed."""
+"""Number of skipped batches in a row that ends a run: one is chance, but after ten the network has overflowed."""
 _TRAINED_ONLY = StateDictOptions(ignore_frozen_params=True, strict=False)
 _WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 
@@ -53,13 +53,11 @@ class Learner:
         Args:
             network: network whose parameters that require a gradient are trained.
             units: classes of modules that FSDP2 shards by themselves.
-            loop: settings of the loop.
-            accelerator: devices and precision.
         """
         self.accelerator = accelerator
         network.to(accelerator.device)
         _shard_by_units(accelerator, units)
-        fused = accelerator.device.type == "cpu"  # where no loss is scaled, since fp16 is refused
+        fused = accelerator.device.type == "cpu"  # the loss is never scaled there, because fp16 needs a GPU
         self.network, self.optimizer = accelerator.prepare(network, make_optimizer(network, loop, fused=fused))
         trained = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
         self.average = MovingAverage(trained, loop.ema_decay, on_cpu=loop.ema_on_cpu) if loop.ema_decay else None
@@ -73,7 +71,7 @@ class Learner:
         return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)  # a sharded norm is a DTensor
 
     def update(self, rate: float, *, skipped: bool) -> None:
-        """Change the weights by the gradient; a skipped batch changes nothing but the loss scale, if there is one."""
+        """Change the weights by the gradient; a skipped batch changes only the loss scale, if there is one."""
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         if not skipped or self.accelerator.scaler:  # a loss scaler needs the call to update its scale
@@ -110,12 +108,7 @@ class Learner:
         save_state(folder, step, self.state(), keep, self.accelerator)
 
     def restore(self, folder: Path, step: int) -> None:
-        """Restore a saved state, but keep the loop's own settings, which a fork may have changed.
-
-        Args:
-            folder: folder of the states.
-            step: number of steps done.
-        """
+        """Restore a saved state, but keep the loop's own settings, which a fork may have changed."""
         state, groups = self.state(), [dict(group) for group in self.optimizer.param_groups]
         _load_state(folder, step, state, optional=("average", "scaler"))
         set_state_dict(
@@ -135,11 +128,11 @@ class Learner:
 
 
 def _shard_by_units(accelerator: Accelerator, units: Sequence[str]) -> None:
-    """Have FSDP2 shard each unit by itself, reduce gradients in float32, and leave the outputs of a unit as they are.
+    """Have FSDP2 shard each unit by itself, reduce gradients in float32, and not cast the outputs of a unit.
 
-    Without a policy on the command line accelerate shards the network as one unit, gathered whole in every step; and it
-    reduces, and casts the loss, in the precision of autocast. The networks compute their loss in float32 themselves;
-    what one unit gives to another has to stay in the precision of both.
+    Without a policy on the command line, accelerate shards the network as one unit and gathers all of it in every step.
+    It also reduces gradients and casts the loss in the precision of autocast. Our networks compute their loss in
+    float32, and tensors between units must keep their precision.
     """
     plugin = getattr(accelerator.state, "fsdp_plugin", None)
     if plugin is None:
@@ -162,10 +155,7 @@ class Skips:
         """Count a batch. Return whether its step is to be skipped.
 
         Args:
-            phase: name of the phase.
             step: number of the step, from 1.
-            loss: loss of the global batch.
-            norm: norm of its gradient.
             scale: factor of the loss, by a loss scaler.
 
         Raises:
@@ -179,9 +169,9 @@ class Skips:
         if self.in_a_row >= MOST_IN_A_ROW:
             raise UserError(
                 f"{phase}: {self.in_a_row} batches in a row were not finite, the last at step {step} (loss {loss}, "
-                f"gradient norm {norm}). Continue in a new folder from the last state (--fork-from), or start again, "
-                "with a smaller learning_rate or another precision: 'no', or on a GPU fp16 instead of bf16 (CogVideoX "
-                "2B is known to overflow in bf16)"
+                f"gradient norm {norm}). Use a smaller learning_rate or another precision: 'no', or on a GPU fp16 "
+                "instead of bf16, in which CogVideoX 2B overflows. Either continue in a new folder from the last state "
+                "(--fork-from), or start again"
             )
         return True
 
@@ -195,10 +185,7 @@ def save_state(folder: Path, step: int, state: dict[str, Any], keep: int, accele
 
     Args:
         folder: folder of the states, on a disk shared by all processes.
-        step: number of steps done.
         state: nested dictionaries of tensors and plain values; sharded tensors are written by their owners.
-        keep: number of states to keep.
-        accelerator: accelerator of the run.
     """
     part = folder / f".{folder_name(step)}"
     if accelerator.is_main_process:
@@ -210,7 +197,7 @@ def save_state(folder: Path, step: int, state: dict[str, Any], keep: int, accele
             write_checkpoint(state, checkpoint_id=part)
     except CheckpointException as error:  # a BaseException in torch, not an Exception
         first = next(iter(error.failures.values()))[0]
-        raise UserError(f"{part} cannot be written: {first}; free disk space and run the same command again") from error
+        raise UserError(f"{part} cannot be written ({first}); free space and run the same command again") from error
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
         part.rename(folder / folder_name(step))
@@ -223,10 +210,8 @@ def _load_state(folder: Path, step: int, state: dict[str, Any], optional: Sequen
     """Read a state in place: tensors are filled, plain values replaced. Collective call: all processes take part.
 
     Args:
-        folder: folder of the states.
-        step: number of steps done.
-        state: nested dictionaries like the saved ones; parts that the saved state has besides are not read.
-        optional: parts of `state` that are removed if the saved state lacks them.
+        state: nested dictionaries like the saved ones; other parts of the saved state are not read.
+        optional: parts that are removed from `state` if the saved state lacks them.
 
     Raises:
         UserError: the state is damaged, or of a version with another optimizer.

@@ -1,14 +1,14 @@
 """Optimizer of the training loop: AdamW or Muon, parameter groups, learning-rate schedule, moving average.
 
-Weight decay pulls a weight towards zero. It acts on the matrices that training starts anew: adapters, shot encoder,
+Weight decay pulls a weight towards zero. It acts on the matrices that are trained from scratch: adapters, shot encoder,
 resamplers, embedding of the motion scope. It leaves out
 
 - biases and norms, as usual for transformers;
 - the adaLN of the shot decoder (`norm1.linear` and `norm2.linear` of a block), which is pretrained and trained in
-  full: over a long run, decay would pull it away from the base by several percent;
+  full: decay would pull it away from the base by several percent in a long run;
 - both embeddings of the language model, which are pretrained too.
 
-Muon acts on the decayed matrices that are not too thin for it; AdamW trains all else.
+Muon trains the decayed matrices that are not too thin, and AdamW trains the rest.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from training.processes import has_bf16
 
 MOMENTUM = 0.95
 LEAST_SIDE, MOST_ASPECT = 4, 128
-"""Least rows or columns of a matrix that takes Muon's step, and largest ratio of them; AdamW trains thinner ones."""
+"""Minimum number of rows and of columns, and maximum ratio of the two, of a matrix that Muon trains."""
 _COEFFICIENTS = [
     (4.0848, -6.8946, 2.9270),
     (3.9505, -6.3029, 2.6377),
@@ -43,18 +43,12 @@ def make_optimizer(network: nn.Module, loop: LoopSettings, *, fused: bool = Fals
     """Return the optimizer over the parameters of a network that require a gradient.
 
     Args:
-        network: network to be trained.
-        loop: settings of the loop.
-        fused: update a tensor of AdamW's in one pass over it, a quarter of the time on a CPU. Not with a loss scaler:
-            it would leave it to the optimizer to skip a step that is not finite, and Muon's own part would not.
+        fused: let AdamW update a tensor in one pass over it, in a quarter of the time on a CPU. Not with a loss scaler,
+            which leaves it to a fused optimizer to skip steps that are not finite: Muon's part would not skip them.
     """
     groups = parameter_groups(network, loop)
-    settings: dict[str, Any] = {
-        "lr": loop.learning_rate,
-        "betas": loop.betas,
-        "eps": loop.epsilon,
-        "fused": fused or None,
-    }
+    settings: dict[str, Any] = {"lr": loop.learning_rate, "betas": loop.betas, "eps": loop.epsilon}
+    settings["fused"] = fused or None
     return Muon(groups, **settings) if loop.optimizer == "muon" else torch.optim.AdamW(groups, **settings)
 
 
@@ -100,7 +94,7 @@ class Muon(torch.optim.AdamW):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Take a step. Gradients of the matrices with Muon's step are gone afterwards: AdamW must not see them."""
+        """Take a step. It removes the gradients of Muon's matrices, so that AdamW does not see them."""
         with torch.enable_grad():
             loss = closure() if closure else None
         for group in self.param_groups:
@@ -123,7 +117,7 @@ class Muon(torch.optim.AdamW):
 
 
 def is_matrix(parameter: Tensor) -> bool:
-    """Return whether Muon's step suits a parameter: it has several directions, and is not all but a vector."""
+    """Return whether a parameter is a matrix with enough rows and columns for Muon."""
     if parameter.ndim < 2 or min(parameter.shape[:2]) == 1:
         return False
     short, long = sorted((len(parameter), parameter.numel() // len(parameter)))
@@ -131,7 +125,7 @@ def is_matrix(parameter: Tensor) -> bool:
 
 
 def orthogonal(matrix_MN: Tensor) -> Tensor:
-    """Return about U V^T of a matrix U S V^T: singular values become about 1, only very small ones stay smaller."""
+    """Return about U V^T of a matrix U S V^T: all singular values become about 1, except very small ones."""
     from timm.optim.muon import zeropower_via_newtonschulz  # its package takes a second to import, for Muon alone
 
     dtype = torch.bfloat16 if has_bf16(matrix_MN.device) else torch.float32
@@ -146,8 +140,6 @@ class MovingAverage:
         """Start from copies of the parameters.
 
         Args:
-            parameters: the trained parameters.
-            decay: d.
             on_cpu: keep the average in main memory.
         """
         self.parameters, self.decay, self.steps = parameters, decay, 0
@@ -175,7 +167,7 @@ class MovingAverage:
         return {str(number): mean for number, mean in enumerate(self.means)}
 
     def load(self, state: Mapping[str, Tensor] | None, steps: int) -> None:
-        """Continue from averages over a number of steps, or without any, as if the parameters had never changed."""
+        """Continue from averages over a number of steps; without averages, start from the present parameters."""
         if state is None:
             self._follow(0.0)
         else:

@@ -23,8 +23,8 @@ T = TypeVar("T")
 class Share:
     """One of several processes that compute values of the same items.
 
-    Every process computes equally many, since a sharded network is gathered by all processes at once: the last item
-    is repeated if they do not divide.
+    Every process computes the same number of values, because all processes gather a sharded network together. The last
+    item is repeated if necessary.
     """
 
     process: int = 0
@@ -34,7 +34,7 @@ class Share:
 
     @classmethod
     def of(cls, accelerator: Accelerator) -> Self:
-        """Return the share of this process; values may lie on any device, while NCCL gathers from GPUs alone."""
+        """Return the share of this process. Values are moved to its device, because NCCL gathers only from GPUs."""
         device, gather = accelerator.device, accelerator.gather
         return cls(accelerator.process_index, accelerator.num_processes, lambda rows: gather(rows.to(device)))
 
@@ -42,8 +42,8 @@ class Share:
         """Return the values of all items, stacked in their order. Collective call.
 
         Args:
-            items: at least one.
-            value_of: value of an item; all of one shape.
+            items: one or more items.
+            value_of: returns the value of an item, always of the same shape.
         """
         rounds = -(-len(items) // self.processes)
         own = [items[min(each * self.processes + self.process, len(items) - 1)] for each in range(rounds)]

@@ -27,22 +27,18 @@ from training.config import Recipe
 
 STATES = "states"
 FORK_NOTE = "fork.json"
-"""Note in the folder of a run that goes on from a saved state of another run; see `forks.py`."""
+"""Note in the folder of a run that continues a saved state of another run; see `forks.py`."""
 _STEP = re.compile(r"step-(\d{8})")
 MADE_FROM = "made_from.json"
 _BEGUN = "begun.json"
 
 
 def check_made_from(
-    folder: Path,
-    ingredients: Ingredients,
-    compared: Callable[[Ingredients], Ingredients] = lambda same: same,
+    folder: Path, ingredients: Ingredients, compared: Callable[[Ingredients], Ingredients] = lambda same: same
 ) -> None:
     """Compare the ingredients with those noted in the folder, if there is a note.
 
     Args:
-        folder: the training folder.
-        ingredients: current ingredients.
         compared: function that leaves out ingredients which may change in the same folder.
 
     Raises:
@@ -68,14 +64,14 @@ def note_made_from(folder: Path, ingredients: Ingredients) -> None:
 
 
 class PhaseNote(Record):
-    """A phase under way."""
+    """Note of a phase in progress."""
 
     recipe: Recipe
     """Complete recipe of the run."""
     config: ModelConfig
     """Configuration of the result."""
     start: str
-    """Folder of the starting checkpoint: relative to the run's, or absolute if it is not inside."""
+    """Folder of the starting checkpoint, relative to the run's folder if it is inside, otherwise absolute."""
 
     @classmethod
     def of(cls, run: Path, recipe: Recipe, config: ModelConfig, start: Path) -> Self:
@@ -86,11 +82,7 @@ class PhaseNote(Record):
 
     @classmethod
     def read(cls, phase: Path) -> Self:
-        """Read the note in a phase's folder.
-
-        Raises:
-            UserError: there is none, or it is not valid.
-        """
+        """Read the note in a phase's folder. UserError if there is none, or it is not valid."""
         path = phase / _BEGUN
         try:
             return cls.model_validate_json(path.read_bytes())
@@ -121,10 +113,10 @@ class SavedState:
 
     @classmethod
     def at(cls, path: Path) -> Self:
-        """Return the state in a folder `PHASE/states/step-N`; of a phase folder, its newest one.
+        """Return the state in a folder `PHASE/states/step-N`, or the newest state of a phase folder.
 
         Raises:
-            UserError: there is no such state; the message names those that exist.
+            UserError: there is no such state; the message lists the existing states.
         """
         match = _STEP.fullmatch(path.name)
         phase = path.parent.parent if match else path
@@ -147,7 +139,7 @@ class SavedState:
 
 
 def no_state(phases: Sequence[Path], step: int) -> UserError:
-    """Return the error that none of the phases has the state of a step; it names those that exist."""
+    """Return the error that none of the phases has the state of a step, with a list of the existing states."""
     found = [f"{phase} has {', '.join(map(str, sorted(steps_in(phase / STATES)))) or 'none'}" for phase in phases]
     return UserError(
         f"no saved state of step {step}: {'; '.join(found)}. Only the newest are kept (`keep` in the recipe); "

@@ -1,7 +1,6 @@
-"""Pictures of validation: reference clips beside generated clips, as a contact sheet, as a video and in the tracker.
+"""Pictures of validation: reference clips next to generated clips, as a contact sheet, a video and in the tracker.
 
-TensorBoard shows the clips as animated pictures, Weights & Biases as videos. Other trackers of accelerate show figures
-only.
+TensorBoard shows the clips as animated pictures, Weights & Biases as videos. Other trackers show only metrics.
 """
 
 from __future__ import annotations
@@ -53,12 +52,11 @@ def save_comparisons(folder: Path, comparisons: Sequence[Comparison]) -> None:
 
 
 def track_clips(accelerator: Accelerator, film: Path, step: int) -> None:
-    """Send a film of drawn clips beside their targets to the trackers that show films.
+    """Send a film of drawn clips and their targets to the trackers that show films.
 
     Args:
         accelerator: its trackers are initialised on the main process only.
         film: an mp4; nothing is sent if it does not exist.
-        step: steps done.
     """
     if not film.exists():
         return

@@ -1,12 +1,12 @@
 """Processes that train together: their accelerators, one for each phase, and the precision of their devices.
 
-accelerate keeps the precision of the first accelerator of a process and refuses another one, but phases may differ in
-precision. It also notes `FSDP` as the kind of the process group, and an accelerator that finds this note has no FSDP
-plugin. `new_accelerator` takes both notes back first.
+accelerate keeps the precision of the first accelerator of a process and rejects another one, but our phases may differ
+in precision. It also notes `FSDP` as the kind of the process group, and an accelerator that finds this note has no FSDP
+plugin. `new_accelerator` first removes both notes.
 
-torch computes in bf16 on any CPU. Without instructions for it (AVX2, or AVX-512 of its first years), a product of
-matrices takes ten times as long as in float32. With them, torch's fused attention uses them less well than two plain
-products with a softmax between: for heads of 48 numbers these take half the time, forward and backward.
+torch computes in bf16 on any CPU. Without bf16 instructions (on AVX2 and early AVX-512 processors), a matrix product
+takes ten times as long as in float32. With them, two plain matrix products with a softmax between are faster than
+torch's fused attention: for heads of 48 numbers they take half the time, forward and backward.
 """
 
 from __future__ import annotations
@@ -25,17 +25,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from training.config import Precision
 
-FROZEN_PRECISION: dict[Precision, torch.dtype] = {
-    "no": torch.float32,
-    "fp16": torch.float16,
-    "bf16": torch.bfloat16,
-}
-"""Dtype of frozen weights by precision; trained weights stay in float32 and are cast where they are used."""
+FROZEN_PRECISION: dict[Precision, torch.dtype] = {"no": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+"""Dtype of frozen weights by precision. Trained weights stay in float32 and are cast when they are used."""
 _INSTRUCTIONS = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")
 """Capabilities of x86 and ARM processors, by torch's names."""
 LONGEST_WAIT = timedelta(days=1)
-"""Longest wait of a process for another one, which may be downloading or encoding; the default of 10 minutes is less
-than either takes."""
+"""Maximum time that a process waits for another one; the default of 10 minutes is too short for downloads."""
 
 
 def process_number() -> int:
@@ -62,7 +57,7 @@ def in_main_process(make: Callable[[], None]) -> None:
 
 
 def new_accelerator(precision: Precision = "no", **options: Any) -> Accelerator:
-    """Return an accelerator for one phase, in the place of the one before; the process group stays.
+    """Return an accelerator for one phase. It replaces the previous one, but the process group stays.
 
     Args:
         precision: precision of autocast; `auto` is bf16 if the device has instructions for it, otherwise float32.
@@ -90,7 +85,7 @@ def release_network(accelerator: Accelerator) -> None:
 
 
 def frozen_dtype(precision: Precision) -> torch.dtype:
-    """Return the dtype of frozen weights beside autocast in a precision; trained weights stay in float32."""
+    """Return the dtype of frozen weights when autocast has a precision; trained weights stay in float32."""
     return FROZEN_PRECISION[resolved(precision, training_device())]
 
 
@@ -114,9 +109,9 @@ def has_instructions(capabilities: Mapping[str, Any]) -> bool:
 
 @contextmanager
 def attention_for(precision: Precision, device: torch.device) -> Iterator[None]:
-    """Compute attention in bf16 on a CPU by plain products of matrices; elsewhere as torch chooses.
+    """Compute attention in bf16 on a CPU by plain matrix products; otherwise torch chooses.
 
-    The weights of all pairs of positions are then in memory at once, for each layer until the backward pass.
+    Plain products keep the weights of all pairs of positions in memory, for each layer until the backward pass.
     """
     if precision != "bf16" or device.type != "cpu":
         yield
@@ -133,7 +128,7 @@ def attention_for(precision: Precision, device: torch.device) -> Iterator[None]:
 def _process_group() -> PartialState:
     """Return the state of the process group; the first call creates the group, before any accelerator does.
 
-    Without a GPU it is one of CPUs: accelerate would else take every launched process for the only one.
+    Without a GPU, the group is made for CPUs. Otherwise accelerate would treat every launched process as the only one.
     """
     cpu = parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
     return PartialState(cpu=cpu, timeout=LONGEST_WAIT)

@@ -1,4 +1,4 @@
-"""Training recipes and ablations: functions that return a complete `Recipe`; a TOML file overrides single keys.
+"""Training recipes and ablations: functions that return a complete `Recipe`, of which a TOML file overrides keys.
 
     tiny          two CPU cores, minutes
     mini          two CPU cores, hours: a small world of a few thousand clips, all networks trained whole
@@ -57,19 +57,13 @@ ON_TILES = {"tiled": True}
 
 
 def full() -> Recipe:
-    """The paper's steps and learning rates, and what it leaves open.
+    """The paper's steps and learning rates, and our choices for the rest.
 
-    A step has one clip for each of the paper's 24 GPUs, and 16 windows for each, as in the released configuration of
+    A step has one clip for each of the paper's 24 GPUs, or 16 windows for each, as in the released configuration of
     the game model (dataset_5_turn.yaml). Each network has the optimizer of the code that it comes from.
     """
-    common = {
-        "batch_size": 24,
-        "rate_warm_up": 500,
-        "ema_decay": 0.9999,
-        "save_every": 500,
-        "validate_every": 2000,
-        "loader_workers": 2,
-    }
+    common = {"batch_size": 24, "rate_warm_up": 500, "ema_decay": 0.9999, "save_every": 500, "validate_every": 2000}
+    common["loader_workers"] = 2
     video, flux, language = ({**common, **optimizer} for optimizer in (_OF_VIDEO, _OF_FLUX, _OF_LANGUAGE))
     windows = {**language, "batch_size": 384, "micro_batch": 2}
     return Recipe(
@@ -99,7 +93,7 @@ def card24() -> Recipe:
 def one_film() -> Recipe:
     """`full` for the paper's ablation set: a film of 2,000 clips, a tenth of the whole data.
 
-    The paper gives no steps for it. A tenth of them shows every clip about as often as `full` does.
+    The paper gives no number of steps. A tenth of the steps shows every clip about as often as `full` does.
     """
     recipe = full().model_dump()
     for phase in ("shot", "game", "adapt", "gc", "gfc"):
@@ -132,26 +126,15 @@ def tiny() -> Recipe:
 
 
 def mini() -> Recipe:
-    """A recipe for two CPU cores and a small world of a few thousand clips; nothing in it is pretrained.
+    """A recipe for two CPU cores and a small world of a few thousand clips, without any pretrained weights.
 
-    Its matrices are trained by Muon: after 500 steps of joint training the loss on held-out clips is then as after
-    800 of AdamW, and after 1,000 as after 2,000.
+    Muon trains the matrices. In joint training, 500 steps give the held-out loss of 800 steps of AdamW, and 1,000 steps
+    the loss of 2,000.
     """
-    common = {
-        "batch_size": 8,
-        "micro_batch": 4,  # so that two processes can share a batch
-        "rate_warm_up": 100,
-        "ema_decay": 0.999,
-        "save_every": 250,
-        "validate_every": 500,
-    }
-    fit: dict[str, Any] = {
-        "optimizer": "muon",
-        "rate_warm_up": 100,
-        "weight_decay": 0.0,
-        "ema_decay": 0.999,
-        "validate_every": 1000,
-    }
+    common = {"batch_size": 8, "rate_warm_up": 100, "ema_decay": 0.999, "save_every": 250, "validate_every": 500}
+    common["micro_batch"] = 4  # so that two processes can share a batch
+    fit: dict[str, Any] = {"optimizer": "muon", "rate_warm_up": 100, "weight_decay": 0.0, "ema_decay": 0.999}
+    fit["validate_every"] = 1000
     return Recipe(
         model=mini_config(),
         autoencoder=FitSettings(
@@ -167,12 +150,12 @@ def mini() -> Recipe:
             joint=LoopSettings(steps=4500, learning_rate=2e-3, optimizer="muon", **common),
             precision="auto",
         ),
-        # micro-batches of windows of like length: attention over padding costs more than anything else here
+        # small micro-batches of windows of similar length, because attention over padding is the largest cost
         game=GamePhaseSettings(
             loop=LoopSettings(steps=6000, learning_rate=2e-3, optimizer="muon", **{**common, "micro_batch": 2}),
             precision="auto",
         ),
-        # so many because the decoder, more than the game model, limits what a game shows
+        # as many steps as for the game model, because the decoder limits the quality of a game more
         adapt=AdaptPhaseSettings(
             loop=LoopSettings(steps=6000, learning_rate=1e-3, optimizer="muon", **common), precision="auto"
         ),
@@ -207,11 +190,7 @@ ABLATIONS = tuple(_CHANGES)
 
 
 def ablation(name: str, recipe: Recipe) -> Recipe:
-    """Return a recipe with the single change of an ablation.
-
-    Raises:
-        UserError: there is no such ablation.
-    """
+    """Return a recipe with the single change of an ablation. UserError if there is no such ablation."""
     if name not in _CHANGES:
         raise UserError(f"no ablation {name!r}: choose one of {', '.join(ABLATIONS)}")
     return Recipe.model_validate(merged(recipe.model_dump(), _CHANGES[name]))
@@ -233,9 +212,7 @@ def read_recipe(name: str, ablated: str | None = None, path: Path | None = None)
         return recipe
     changed = changed_recipe(recipe, path)
     if ablated and changed != ablation(ablated, changed):
-        raise UserError(
-            f"{path} undoes the ablation {ablated}, which is {_CHANGES[ablated]}: leave these keys out of it"
-        )
+        raise UserError(f"{path} undoes the ablation {ablated}: remove its keys {_CHANGES[ablated]} from the file")
     return changed
 
 
@@ -251,11 +228,11 @@ def changed_recipe(recipe: Recipe, path: Path) -> Recipe:
         raise UserError(f"{path} cannot be read: {error}") from error
     except ValidationError as error:
         faults = "; ".join([faults_of(error), *_meant(error, recipe.model_dump())])
-        raise UserError(f"{path}: {faults}; `animegamer recipe` lists all keys") from error
+        raise UserError(f"{path} is not valid ({faults}); see all keys with `animegamer recipe`") from error
 
 
 def _meant(error: ValidationError, whole: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a question for each misspelt key that is like a key of its table."""
+    """Yield a question for each misspelt key that resembles a key of its table."""
     for fault in error.errors()[:5]:
         if fault["type"] == "extra_forbidden":
             *tables, key = map(str, fault["loc"])

@@ -1,6 +1,6 @@
 """Training run of the model: the phases in sequence, each starting from the checkpoint of the previous one.
 
-RUN/recipe.json       the recipe, complete but for later keys that have their defaults
+RUN/recipe.json       the complete recipe, except later keys that have their defaults
 RUN/start/            the untrained checkpoint, if none was given
 RUN/autoencoder/      the fit of a tiny autoencoder, if the recipe has one
 RUN/features/         see training/data/feature_cache.py
@@ -49,8 +49,6 @@ class TrainingRun:
         """Store the arguments; nothing is read yet.
 
         Args:
-            run_folder: the run's folder, its data and its callbacks.
-            recipe: settings of the run.
             start: the checkpoint to start from; by default an untrained one is created.
         """
         self.run_folder, self.recipe, self.initial = run_folder, recipe, start
@@ -126,15 +124,7 @@ class TrainingRun:
         accelerator: Accelerator,
         make: Callable[[Recipe, Checkpoint, ModelConfig, SplitData, SplitData | None], Phase],
     ) -> Checkpoint:
-        """Run a phase unless it is done. Return its result, or the input checkpoint if the phase has no steps.
-
-        Args:
-            name: name of the phase and of its folder.
-            checkpoint: starting checkpoint.
-            features: features that its examples need.
-            accelerator: devices, precision, trackers.
-            make: factory of the phase.
-        """
+        """Run a phase unless it is done. Return its result, or the input checkpoint if the phase has no steps."""
         loop = loop_of(self.recipe, name)
         if self.fork and self.fork.precedes(name):
             self.run_folder.say(f"{name}: done before the fork")
@@ -164,7 +154,7 @@ class TrainingRun:
         train: SplitData,
         val: SplitData | None,
     ) -> Phase:
-        """Return phase b; the histogram of window lengths is shown for each dataset, and tracked as step 0."""
+        """Return phase b; print the histogram of window lengths for each dataset, and track it as step 0."""
         counts: Counter[int] = Counter()
         for source, part in self.run_folder.mixture.with_turns(train.catalog):
             windows = Windows(part.turns, recipe.game.windows)
@@ -175,7 +165,7 @@ class TrainingRun:
         return game_phase(recipe, checkpoint, config, train, val)
 
     def _check_data(self, *phases: PhaseName) -> None:
-        """Refuse data that cannot be trained on, before a download or encoding, unless the phases are done."""
+        """Raise a UserError for unsuitable data before any download or encoding, unless the phases are done."""
         if not self._left(phases):
             return
         train = self.run_folder.catalogs()["train"]
@@ -186,7 +176,7 @@ class TrainingRun:
                 self.run_folder.say(f"{poor} of {captions} captions of {source.address} are by rules alone")
 
     def _check(self, *phases: PhaseName) -> None:
-        """Refuse also batches that the processes cannot share."""
+        """Check the data, and that the processes can share the batches."""
         for name in self._left(phases):
             check_batch(name, loop_of(self.recipe, name), process_count())
         self._check_data(*phases)
@@ -234,7 +224,7 @@ class TrainingRun:
         if not result.exists():
             remedy = f"run `animegamer train {COMMANDS[last]}` first"
             other = "--from is for a run without earlier phases" if self.initial else "or name a checkpoint with --from"
-            raise UserError(f"{result} is not there yet: {remedy}; {other}")
+            raise UserError(f"{result} does not exist yet: {remedy}; {other}")
         return self._open_matching(result)
 
     def _config_after(self, name: str, checkpoint: Checkpoint, catalog: Catalog) -> ModelConfig:
@@ -263,17 +253,13 @@ def make_features(
     """Return the splits `train` and `val` with all features computed. Collective call: all processes take part.
 
     Args:
-        run_folder: folder, data and callbacks of the run.
-        recipe: its settings.
-        checkpoint: checkpoint with the networks.
-        names: features, each after those that it depends on.
-        accelerator: devices and processes.
+        names: features, each after the features that it depends on.
         rollout: predict after the model's own predictions, not after the recorded past.
 
     Raises:
         UserError: a base is another network, the disk has too little space, or a clip or a network cannot be read.
     """
-    for component in checkpoint.config.bases:  # also those that only later phases load
+    for component in checkpoint.config.bases:  # also the bases that only later phases load
         check_base(component, checkpoint.base(component))
     folder, shared = run_folder.features, run_folder.shared_features is not None
     with accelerator.main_process_first():  # it hashes the networks, and remembers the hashes for the others

@@ -1,4 +1,4 @@
-"""Run folder: where phases keep their results, data splits, and the run of one phase from start to result.
+"""Run folder: results of the phases, data splits, and the run of one phase from start to result.
 
     RUN/<phase>/made_from.json     ingredients of the phase; training/trainer.py lists the other files
 
@@ -11,8 +11,8 @@ snapshot.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -103,60 +103,35 @@ class RunFolder:
         defined: Mapping[str, Any],
         make: Callable[[], Phase],
     ) -> Path:
-        """Run a phase unless it is done.
+        """Run a phase unless it is done. Return the folder of its result.
 
         Args:
-            name: name of the phase and of its folder.
-            loop: settings of its training loop.
-            accelerator: from `accelerator`.
             defined: its ingredients apart from the data: `start`, `recipe`, and `encoder` if the start contains one.
             make: factory of the phase; called only if there is no result yet, with the trackers ready.
-
-        Returns:
-            The folder of the result.
 
         Raises:
             UserError: the folder belongs to another run, or training cannot continue.
         """
-        with self._locked(accelerator):
-            return self._run(name, loop, accelerator, defined, make)
-
-    def _run(
-        self,
-        name: str,
-        loop: LoopSettings,
-        accelerator: Accelerator,
-        defined: Mapping[str, Any],
-        make: Callable[[], Phase],
-    ) -> Path:
-        folder = self.folder / name
-        result = folder / "result"
-        self._claim(name, loop, accelerator, defined)
-        if result.exists():
-            self.say(f"{name}: done already")
-            return result
-        accelerator.init_trackers(name)
-        if accelerator.is_main_process and len(accelerator.trackers) < len(self.trackers):
-            raise UserError(f"not all of {', '.join(self.trackers)} are installed: install the tracker's package")
-        phase = make()
-        fork = Fork.read(self.folder)
-        trainer = Trainer(phase, loop, folder, accelerator, fork.origin_of(name) if fork else None)
-        begun = f"resumes after step {trainer.done}" if trainer.done else f"{len(phase.examples)} examples"
-        self.say(f"{name}: {begun}, {loop.steps} steps")
-        trainer.run(self.watch, self.say)
-        for tracker in accelerator.trackers:  # not end_training: it would also end the process group
-            tracker.finish()
-        del trainer, phase
-        release_network(accelerator)  # before the features of the next phase are encoded
+        result, is_main = self.folder / name / "result", accelerator.is_main_process
+        # Lock the folder: processes left by a killed `train all` may still be training in it.
+        with held(self.folder, "animegamer train") if is_main else nullcontext():
+            self._claim(name, loop, accelerator, defined)
+            if result.exists():
+                self.say(f"{name}: done already")
+                return result
+            accelerator.init_trackers(name)
+            if is_main and len(accelerator.trackers) < len(self.trackers):
+                raise UserError(f"not all of {', '.join(self.trackers)} are installed: install the tracker's package")
+            phase, fork = make(), Fork.read(self.folder)
+            trainer = Trainer(phase, loop, result.parent, accelerator, fork.origin_of(name) if fork else None)
+            begun = f"resumes after step {trainer.done}" if trainer.done else f"{len(phase.examples)} examples"
+            self.say(f"{name}: {begun}, {loop.steps} steps")
+            trainer.run(self.watch, self.say)
+            for tracker in accelerator.trackers:  # not end_training: it would also end the process group
+                tracker.finish()
+            del trainer, phase
+            release_network(accelerator)  # before the features of the next phase are encoded
         return result
-
-    @contextmanager
-    def _locked(self, accelerator: Accelerator) -> Iterator[None]:
-        """Lock the folder: processes left behind by a killed `train all` may still be training in it."""
-        with ExitStack() as stack:
-            if accelerator.is_main_process:
-                stack.enter_context(held(self.folder, "animegamer train"))
-            yield
 
     def steps_done(self, name: str) -> int | None:
         """Return the number of steps of a phase's newest state; None if it has none."""
@@ -185,7 +160,7 @@ class RunFolder:
             made_from["order"] = " ".join(part.turns[0].sample.film_id for part in parts)
         done, result = self.steps_done(name), folder / "result"
         if done is None and result.exists():
-            check_made_from(folder, made_from)  # nothing to go on from
+            check_made_from(folder, made_from)  # without a state, the phase cannot take more steps
         else:
             check_made_from(folder, made_from, without_steps)
         if done is not None and done > loop.steps:
@@ -193,8 +168,8 @@ class RunFolder:
         is_longer = result.exists() and done is not None and done < loop.steps
         if is_longer and (used := self._begun_after(name)):
             raise UserError(
-                f"{folder} has {done} steps, and {used[0].name} was begun from its result: for {loop.steps} steps go "
-                f"on in a new folder (--fork-from {folder}), or remove {' and '.join(map(str, used))}"
+                f"{folder} has {done} steps, and {used[0].name} was begun from its result: for {loop.steps} steps, "
+                f"continue in a new folder (--fork-from {folder}), or remove {' and '.join(map(str, used))}"
             )
         accelerator.wait_for_everyone()
         if accelerator.is_main_process:

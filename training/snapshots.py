@@ -1,9 +1,9 @@
-"""Snapshot: a checkpoint to play, from a saved state of a phase in progress; with averaged weights if there are any.
+"""Snapshot: a checkpoint to play, from a saved state of a phase in progress, with averaged weights if there are any.
 
-PHASE/snapshots/step-00020000/      with all that the phase's result will have, after so many steps
+PHASE/snapshots/step-00020000/      the files of the phase's result, after this number of steps
 
-It is built on the CPU from the state, the phase's starting checkpoint and `begun.json`; neither the data nor a GPU are
-needed, and training goes on meanwhile. `snapshot_every` in the recipe has the training itself write them.
+It is built on the CPU from the state, the phase's starting checkpoint and `begun.json`. It needs neither the data nor a
+GPU, and training continues meanwhile. With `snapshot_every` in the recipe, training writes snapshots itself.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def take_snapshot(folder: Path, step: int | None = None) -> Path:
         step: number of steps done; by default, the newest state's.
 
     Raises:
-        UserError: there is no such state, or several phases have one; or the starting checkpoint is gone.
+        UserError: no phase or several phases have such a state, or the starting checkpoint is gone.
     """
     phase = _phase_of(folder, step)
     step = SavedState.at(phase).step if step is None else step
@@ -62,7 +62,7 @@ def _phase_of(folder: Path, step: int | None) -> Path:
         kinds = (STATES, SNAPSHOTS)
         having = [each for each in phases if any((each / kind / folder_name(step)).is_dir() for kind in kinds)]
     if having and having[0].name not in PHASES:
-        raise UserError(f"{having[0]}: snapshots are made of the phases {', '.join(PHASES)}, not of a pass before them")
+        raise UserError(f"{having[0]} has no snapshots: choose one of the phases {', '.join(PHASES)}")
     if len(having) > 1:
         raise UserError(f"{' and '.join(map(str, having))} have saved states: name the folder of one phase")
     if not having:

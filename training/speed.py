@@ -5,9 +5,9 @@ MFU (model FLOPs utilization) is the share of the card's peak that the network's
     MFU = F / (t P)
 
 with F the operations of forward and backward pass on this process's share of the batch, t the seconds of the step and P
-the card's dense half-precision peak. F is counted in the first step and scaled by the size of the examples, so it is
-approximate where they differ in length; recomputed activations count. It is left out on a CPU, on unknown cards, in
-float32 and where weights are sharded.
+the card's dense half-precision peak. F includes recomputed activations. It is counted in the first step and scaled by
+the size of the examples, so it is approximate for examples of different lengths. MFU is left out on a CPU, on unknown
+cards, in float32 and with sharded weights.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PEAK_TFLOPS: Mapping[str, float] = {
 
 
 def peak_tflops_of(accelerator: Accelerator) -> float | None:
-    """Return the peak of the accelerator's card; None where MFU cannot be given."""
+    """Return the peak of the accelerator's card, or None without an MFU."""
     is_sharded = accelerator.distributed_type == DistributedType.FSDP
     if accelerator.device.type != "cuda" or accelerator.mixed_precision == "no" or is_sharded:
         return None
@@ -50,9 +50,8 @@ class SpeedMeter:
     """Measurement of the steps of one process.
 
     Args:
-        device: device of the process.
         processes: number of processes, each with an equal share of the batch.
-        peak_tflops: peak of the card; None: MFU is left out.
+        peak_tflops: peak of the card; None leaves MFU out.
     """
 
     def __init__(self, device: torch.device, processes: int, peak_tflops: float | None) -> None:
@@ -75,7 +74,7 @@ class SpeedMeter:
             yield item
 
     def counted(self) -> AbstractContextManager[object]:
-        """Count the operations of the block if MFU can be given and they are not known yet."""
+        """Count the operations of the block if MFU needs them and they are not known yet."""
         if self._peak_tflops is None or self._operations_a_unit is not None:
             return nullcontext()
         self._counter = FlopCounterMode(display=False)
@@ -85,7 +84,6 @@ class SpeedMeter:
         """Return the figures of the step that ends now; it began when its examples were asked for.
 
         Args:
-            examples: examples of this process.
             units: size of a process's examples, such as their tokens, on average over the processes.
         """
         if self._counter is not None:

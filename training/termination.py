@@ -1,7 +1,7 @@
 """SIGTERM or Ctrl-C during training: the step in progress is finished, its state saved, and the process exits.
 
-Schedulers send SIGTERM before they take a machine away. All processes of a run stop after the same step, also if the
-signal reached only one of them. The exit code is 143 after SIGTERM and 130 after Ctrl-C.
+Schedulers send SIGTERM before they take a machine away. All processes of a run stop after the same step, even if only
+one process got the signal. The exit code is 143 after SIGTERM and 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 _SAME_SECONDS = 1.0
-"""A launcher passes on the Ctrl-C that its processes also get from the terminal; both count as one within this time."""
+"""Time within which two signals count as one: a launcher passes on a Ctrl-C that its processes also get directly."""
 
 
 class Terminated(SystemExit):

@@ -19,7 +19,7 @@ Files of a phase:
     FOLDER/states/       see training/phase_folder.py
     FOLDER/log/          files of TensorBoard, or of another tracker
     FOLDER/pictures/     pictures of validation
-    FOLDER/snapshots/    exports of the phase under way (`snapshot_every`, `animegamer snapshot`)
+    FOLDER/snapshots/    exports of the phase in progress (`snapshot_every`, `animegamer snapshot`)
     FOLDER/result/       export of the phase after the last step; trained.json in it has one line for each phase so far
 """
 
@@ -84,11 +84,7 @@ class Trainer:
         """Prepare the network and restore the newest saved state.
 
         Args:
-            phase: network and examples.
-            loop: settings of the loop.
-            folder: folder of the phase.
-            accelerator: devices, precision, trackers.
-            origin: state of another run that this one goes on from, for `trained.json`.
+            origin: state of another run that this run continues, for `trained.json`.
 
         Raises:
             UserError: there are no examples, or the batch cannot be divided among the processes.
@@ -104,10 +100,6 @@ class Trainer:
 
     def run(self, watch: StepWatcher | None = None, say: Say = lambda _: None) -> Path:
         """Train to the end and export.
-
-        Args:
-            watch: callback after every step.
-            say: callback for a line at Ctrl-C.
 
         Returns:
             The folder of the result.
@@ -145,7 +137,7 @@ class Trainer:
             self.learner.save(self._states, self.done, loop.keep)
         if stops and not is_last:
             raise self._terminated()
-        # 3. Export and validate after saving: sampling needs additional memory, and may fail for lack of it.
+        # 3. Export and validate after saving: sampling needs additional memory, and may run out of memory.
         if self._snapshot:
             self.export(self._snapshot)
         if self.done % loop.validate_every == 0 or is_last:
@@ -207,10 +199,7 @@ class Trainer:
         with self.learner.averaged():  # until the end: on a CPU the state aliases the weights
             state = self.learner.weights()
             if self.accelerator.is_main_process:
-                for left in (
-                    target,
-                    *target.parent.glob(f".{target.name}-*"),
-                ):  # the latter are left by a run killed here
+                for left in (target, *target.parent.glob(f".{target.name}-*")):  # the latter by a run killed here
                     shutil.rmtree(left, ignore_errors=True)
                 with writing(target) as part:
                     self.phase.export(part, state)

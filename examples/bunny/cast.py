@@ -2,9 +2,9 @@
 
     python -m examples.bunny.cast       prints the folder's path, for `--cast`
 
-The names are those by which the film's makers call the three rodents; the rabbit and the bird are named after what they
-are. The butterflies are on no sheet: there are several, and they cannot be told apart. The folder lies in the cache,
-beside the film; its name holds a hash of the list below, so that pictures of an older list are never taken for these.
+The three rodents have the names that the film's makers gave them, and the rabbit and the bird are named by their kind.
+The cast has no butterflies, because the film shows several that look the same. The folder is in the cache, next to the
+film. Its name contains a hash of the list below, so an older list has another folder.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def fetch_cast() -> Path:
 
 
 def frame_at(film: Path, seconds: float) -> Image.Image:
-    """Return the first frame of a film at the time or after it."""
+    """Return the first frame of a film from this time on."""
     with av.open(str(film)) as source:
         stream = source.streams.video[0]
         assert stream.time_base is not None
@@ -55,7 +55,7 @@ def frame_at(film: Path, seconds: float) -> Image.Image:
         for frame in source.decode(stream):
             if frame.time is not None and frame.time >= seconds:
                 return Image.fromarray(frame.to_ndarray(format="rgb24"))
-    raise UserError(f"{film} ends before {seconds} s; remove it, and it is fetched anew")
+    raise UserError(f"{film} ends before {seconds} s; remove it to fetch it again")
 
 
 def main() -> None:

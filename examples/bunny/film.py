@@ -83,7 +83,7 @@ def _fetch(name: str) -> Path:
         _download(path.parent)
     if _sha256(path) != _SHA256[name]:
         path.unlink()
-        raise UserError(f"{path} was damaged and has been removed; run again to fetch it anew")
+        raise UserError(f"{path} was damaged and has been removed; run this again to fetch it")
     return path
 
 

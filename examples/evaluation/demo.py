@@ -69,17 +69,7 @@ def run_demo(out: Path, server: Sequence[str]) -> str:
     named = [word for name, folder in agents.items() for word in ("--agent", f"{name}={folder}")]
     yardsticks = ("--cast", cast, "--clip", out / "clip", "--note", NOTE)
     fast = ("--steps", str(SHIPPED_STEPS), "--guidance", str(SHIPPED_GUIDANCE))
-    run_command(
-        "evaluate",
-        "run",
-        out / "evaluation",
-        "--benchmark",
-        benchmark,
-        *named,
-        *server,
-        *yardsticks,
-        *fast,
-    )
+    run_command("evaluate", "run", out / "evaluation", "--benchmark", benchmark, *named, *server, *yardsticks, *fast)
     say("5 of 5: the judge, a stand-in for a multimodal model, and the report")
     return run_command("evaluate", "judge", out / "evaluation", *server, "--cast", cast)
 

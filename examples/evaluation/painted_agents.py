@@ -3,9 +3,9 @@
     benchmark = write_games(Path("games.jsonl"), games=12, turns=10)
     write_played(Path("evaluation/games"), benchmark, AGENTS)
 
-A game is a story of one figure that visits places and returns to them. The first agent plays it as it is written; every
-other one differs from it in one respect. A defect may appear in every turn, or in a share of the games that grows turn
-by turn, so that the slope of a metric is known.
+A game is a story of one figure that visits places and returns. The first agent follows the script, and every other
+agent differs in one respect. A defect appears in every turn, or in a share of the games that grows turn by turn, so
+that the slope of a metric is known.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ AGENTS = tuple(
 
 def write_games(path: Path, games: int = 12, turns: int = 10) -> Benchmark:
     """Write a benchmark of painted games and read it back; the same numbers give the same file."""
-    write_benchmark(path, (panel for number in range(games) for panel in _story(number, turns)))
+    write_benchmark(path, [panel for number in range(games) for panel in _story(number, turns)])
     return read_benchmark(path)
 
 

@@ -3,8 +3,8 @@
     knowledge (f, p) = W appearance(picture)      f: a value per figure, p: a value per place
     embedding        = (f / |f|, p / |p|) / sqrt 2
 
-W is fitted by least squares with a ridge to painted pictures, of which the content is known. The embedding of a text
-has 1 at the figures and places that it names, so that a picture of just these has similarity 1 with it.
+W is fitted by least squares with a ridge to painted pictures with known content. The embedding of a text has 1 at the
+figures and places that the text names, so it has similarity 1 to a picture of exactly these.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class PaintedNetwork:
         return _embedding(Appearance().embed(pictures).astype(np.float64) @ _fitted())
 
     def embed_texts(self, texts: Sequence[str]) -> Embeddings:
-        """Embed instructions, or parts of them."""
+        """Embed instructions or their parts."""
         return _embedding(np.array([[float(name in text) for name in _NAMES] for text in texts]))
 
 

@@ -1,12 +1,12 @@
-"""Stand-in for model servers: OpenAI's chat protocol on loopback, with rules in the place of a model.
+"""Stand-in for model servers: OpenAI's chat protocol on loopback, with rules instead of a model.
 
     with serving() as address:
         ...                                   # `benchmark write`, `evaluate run` and `judge` with `--server ADDRESS`
 
-A request for a story gets one that is put together from lists, a request for the scene of a baseline the instruction
-itself, with the states of its motion in those lists. A request to judge gets scores that are higher the less
-neighbouring frames differ; the program shown first gets two more for its overall quality, so that there is a bias to be
-found. It shows that client, checks and statistics work; its stories and scores are worth nothing.
+A story is assembled from lists. The scene of a baseline is the instruction itself, with the states of its motion from
+these lists. Scores for the judge are higher if neighbouring frames differ less. The program shown first gets two more
+points for its overall quality, so that there is a bias to find. The stand-in shows that client, checks and statistics
+work, but its stories and scores mean nothing.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from training.evaluation.judge import FIELD, FRAMES
 MODEL = "stand-in"
 """Name of the model, as figures and report show it."""
 FAVOUR = 2
-"""Points that the program shown first has too many for its overall quality."""
+"""Undeserved points for the overall quality of the program shown first."""
 _PLACES = ("beach", "meadow", "city street", "classroom", "shrine", "snowy hill")
 _DEEDS: tuple[tuple[str, int, Literal[0, 1], Literal[-1, 1]], ...] = (
     ("walk", 3, 0, -1), ("run", 5, 1, -1), ("jump", 4, 1, -1), ("wave", 2, 1, -1), ("dance", 4, 1, -1),
     ("spin", 3, 1, -1), ("fall over", 5, 0, -1), ("sit down", 1, 0, 1), ("fly on a broom", 4, 1, -1),
     ("swing a sword", 4, 1, -1),
 )  # fmt: skip
-"""Motion, level, entertainment, stamina; motions and places are those of the world in miniature."""
+"""Motion, level, entertainment, stamina. Motions and places come from the world in miniature."""
 _STORY = re.compile(r"It is about (?P<protagonist>.+), has (?P<panels>\d+) panels.*It is story (?P<number>\d+) about")
 _COMPANIONS = re.compile(r"at most one in a panel:\n(.+?)\n\n", re.S)
 _ROUTED = re.compile(r"instruction for the turn to come:\n(.+)")
@@ -107,7 +107,7 @@ def _story(text: str) -> str:
 
 
 def _scene(instruction: str) -> str:
-    """Route an instruction as it is; characters are named with commas between them."""
+    """Route an instruction unchanged; a comma in it means two characters."""
     known = (deed for deed in _DEEDS if deed[0] in instruction)
     _, level, entertainment, stamina = next(known, ("", 3, 0, -1))
     values = {"motion_level": level, "social": int("," in instruction), "entertainment": entertainment}

@@ -92,13 +92,11 @@ def run_step(step: str, out: Path, only: Collection[str] = ()) -> None:
 def main() -> None:
     """Entry point."""
     parser = argparse.ArgumentParser(
-        prog="python -m examples.miniature",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog="python -m examples.miniature", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("step", choices=[*STEPS, "all", *APART], help="step to run")
     parser.add_argument("--out", type=Path, default=Path("miniature"), help="folder for everything")
-    parser.add_argument("--only", nargs="+", default=(), metavar="NAME", help="of `variants`: those of these names")
+    parser.add_argument("--only", nargs="+", default=(), metavar="NAME", help="names of the `variants` to train")
     asked = parser.parse_args()
     if asked.only and asked.step != "variants":
         parser.error(f"--only chooses among `variants`, `{asked.step}` has nothing to choose from")

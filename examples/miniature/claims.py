@@ -4,10 +4,13 @@ OUT/claims/NAME.json    by dataset, `val` or `unseen`: a figure with its 95% int
                         played
 OUT/drift/NAME.json     `turns 1-10`, `turns 11-20`, ... of games of 50 turns: the same
 
-The models are `model`, `no-adaptation`, and those of the step `variants` that are there. That of `model` also has the
-figures of turns played without past turns and without guidance, of the recorded clips (the margin of recogniser and
-optical flow), of these as the autoencoder reconstructs them (the most that can be drawn), and by chance: of the turns
-played, exchanged at random.
+The models are `model`, `no-adaptation`, and the existing models of the step `variants`. The file of `model` also has
+the figures of
+
+- turns played without past turns, and without guidance;
+- the recorded clips: the margin of recogniser and optical flow;
+- their reconstructions by the autoencoder: the upper bound of what can be drawn;
+- the turns played, exchanged at random: the figures by chance.
 
 A game of 50 turns plays two held-out stories in a row, the second one cut off. Raincoats and flags of the first story
 may stay in the second, whose script does not know them: those fields are left out.
@@ -21,23 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from examples.miniature.figures import figures_of
-from examples.miniature.games import (
-    SETS,
-    Shown,
-    Story,
-    exchanged,
-    played,
-    read_stories,
-    reconstructed_turns,
-    recorded,
-)
-from examples.miniature.measured_models import (
-    MAIN,
-    SHORT,
-    MeasuredModel,
-    measure,
-    measured_models,
-)
+from examples.miniature.games import SETS, Shown, Story, exchanged, played, read_stories, reconstructed_turns, recorded
+from examples.miniature.measured_models import MAIN, SHORT, MeasuredModel, measure, measured_models
 from examples.miniature.recogniser_network import Recogniser
 from models.engine import Engine
 from models.turns import TurnMaker
@@ -85,7 +73,7 @@ def _bounds(stories: Sequence[Story], engine: Engine, shown: Sequence[Shown], se
 
 
 def measure_drift(out: Path, seed: int = 0) -> None:
-    """Measure those of `MODELS` that are there and have not been measured."""
+    """Measure the existing models of `MODELS` that have not been measured."""
     games = list(long_games(read_stories(out, "dataset", "val")))
 
     def figures(model: MeasuredModel, recogniser: Recogniser) -> tuple[Any, str]:

@@ -50,7 +50,7 @@ STORIES = 7
 """Stories of a film."""
 MORE = "more"
 _VAL_SHARES = {"dataset": 1 / STORIES, MORE: 0.0}
-"""Share of a dataset in the split `val`; that of others is 1."""
+"""Share of a dataset in the split `val`; 1 for other datasets."""
 CONFIG = Config(
     crop=CropSettings(enabled=False),  # drawn pictures have no borders, but nights are dark
     clips=ClipSettings(frames=17, fps=Fraction(8), height=128, width=192),
@@ -96,7 +96,6 @@ def build_datasets(out: Path, films: Mapping[str, Sequence[StoryFilm]]) -> None:
     """Compose the films and build their datasets; current parts are not made again.
 
     Args:
-        out: folder for everything.
         films: scripts by dataset, a folder in `out`; all but `dataset` and `more` are of the split `val` alone.
     """
     with replacing(out / "truth.jsonl") as part:
@@ -136,7 +135,7 @@ def rows_of(film: StoryFilm) -> Iterator[dict[str, Any]]:
 
 
 def agreement(dataset: Dataset, films: Sequence[StoryFilm]) -> tuple[int, int]:
-    """Return the number of kept clips, and of those whose measured motion level is the script's."""
+    """Return the number of kept clips, and of kept clips with the script's motion level."""
     kept = right = 0
     for folder, film in zip(dataset.folders(), films, strict=True):
         truth = truth_about(_drawn(film), FPS)

@@ -3,7 +3,7 @@
 OUT/start                         untrained checkpoint of size mini
 OUT/image_encoder/result          the same with the trained image encoder
 OUT/image_encoder/curve.jsonl     its learning curve: held-out frames that retrieve their caption, over CPU seconds
-OUT/image_encoder/random          the random encoder as it is, measured alike: only the projections are trained
+OUT/image_encoder/random          the random encoder, measured in the same way: only the projections are trained
 OUT/autoencoder/clips/result      checkpoint with the trained image encoder and the fitted autoencoder
 OUT/autoencoder/curve.jsonl       its learning curve: PSNR of whole held-out clips over CPU seconds
 """
@@ -27,15 +27,9 @@ from training.trainer import StepReport
 
 _VALIDATION = "val/"
 LOOP = LoopSettings(
-    steps=1500,
-    batch_size=64,
-    micro_batch=64,
-    learning_rate=1e-3,
-    rate_warm_up=100,
-    weight_decay=0.05,
-    save_every=250,
-    validate_every=250,
-)
+    steps=1500, batch_size=64, micro_batch=64, learning_rate=1e-3, rate_warm_up=100, weight_decay=0.05,
+    save_every=250, validate_every=250,
+)  # fmt: skip
 _CURVE = "curve.jsonl"
 FITTED = Path("autoencoder", "clips", "result")
 """Checkpoint with the fitted autoencoder, which all models start from."""
@@ -45,7 +39,7 @@ class LearningCurve:
     """Watcher of steps that appends a line for every validation."""
 
     def __init__(self, path: Path) -> None:
-        """Go on from the lines of a file, if it exists."""
+        """Continue from the lines of a file, if it exists."""
         self.path = path
         points = read_curve(path)
         self._earlier = float(points[-1]["cpu_seconds"]) if points else 0.0

@@ -1,10 +1,10 @@
 """Figures of shown turns with intervals: what the recogniser names correctly, the motion level drawn, and the states.
 
-What an instruction asks for is who, where and what, together `as asked`. Time of day, raincoats and flags follow from
-earlier turns; a flag in the window was last seen in a turn that the game model still has before it.
+A turn is `as asked` if who, where and what follow the instruction. Time of day, raincoats and flags follow from earlier
+turns. A flag in the window was last seen in a turn that the game model still sees.
 
-Turns of a game depend on each other (many scenes have two clips of one instruction), so an interval takes games as the
-sample, not turns, and Student's t of their number.
+Turns of a game depend on each other (many scenes have two clips of one instruction). So the intervals treat games, not
+turns, as the sample, with Student's t for their number.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from pipeline.stages.motion_levels import PUBLISHED_EDGES, level_of
 from training.evaluation.metrics.features import with_pixels
 
 Figure = Mapping[str, Any]
-"""Number of turns and of games, mean over the turns (of hits: their share), and the ends of its 95 % interval: None for
-turns of one game."""
+"""Number of turns and of games, mean over the turns, and the ends of its 95% interval (None for a single game)."""
 _AT_ONCE = 16
 
 
@@ -37,8 +36,6 @@ def figures_of(shown: Sequence[Shown], recogniser: Recogniser, window: int) -> d
     """Return a figure for each field; turns that leave a field open do not count.
 
     Args:
-        shown: turns.
-        recogniser: network that names what they show.
         window: turns in the game model's context, the one to predict included.
     """
     found: dict[str, list[tuple[Hashable, float]]] = {}
@@ -52,7 +49,7 @@ def figures_of(shown: Sequence[Shown], recogniser: Recogniser, window: int) -> d
 
 
 def values_of(shown: Shown, named: Named, window: int) -> dict[str, float]:
-    """Return True for every field that is as it should be, False if not, and the errors of levels and the seconds."""
+    """Return for every field whether it is correct, and the errors of levels and the seconds."""
     facts, drawn = shown.facts, drawn_level(shown.frames_THWC)
     asked = {
         "who": named.who == frozenset(facts.characters),
@@ -102,13 +99,13 @@ def drawn_level(frames_THWC: NDArray[np.uint8]) -> int:
 
 
 def figure(values: Sequence[tuple[Hashable, float]]) -> Figure:
-    """Return the mean with its 95 % interval: Wilson's for hits, the normal one for other values.
+    """Return the mean with its 95% interval: Wilson's for hits, the normal interval for other values.
 
-    Both take Student's t for the number of games. The share's effective size, in the place of the number of turns,
-    follows from how much the games differ; it is never above that number.
+    Both take Student's t for the number of games. Wilson's interval takes an effective size of at most the number of
+    turns, which follows from how much the games differ.
 
     Args:
-        values: the game and the value of each turn; at least one.
+        values: the game and the value of each turn; one or more.
     """
     games = {game: number for number, game in enumerate(dict.fromkeys(game for game, _ in values))}
     numbers_T, values_T = [games[game] for game, _ in values], [float(value) for _, value in values]

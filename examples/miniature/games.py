@@ -75,7 +75,7 @@ class Shown:
 
 
 def read_stories(out: Path, data: str, split: Split) -> list[Story]:
-    """Read the stories of a split in order, each a game of its own."""
+    """Read the stories of a split in order, each as a separate game."""
     truths = Truths.read(out)
     trained = truths.looks_in((out / name, "train") for name in ("dataset", MORE))
     turns = []
@@ -99,14 +99,14 @@ def _with_flags(story: Story) -> Story:
 
 
 def recorded(turn: ScriptedTurn, config: ModelConfig) -> Shown:
-    """Return a clip as it is in the data, at the size of a model."""
+    """Return a clip of the data at the size of a model."""
     shape, sample = config.shot_decoder, turn.packed.turn.sample
     frames = turn.packed.frames(shape.height, shape.width, shape.frames).numpy()
     return Shown(turn, frames, sample.motion.level, turn.facts.state)
 
 
 def reconstructed_turns(shown: Sequence[Shown], autoencoder: AutoencoderKLCogVideoX) -> list[Shown]:
-    """Return recorded clips as an autoencoder decodes them: the best that a shot decoder could draw."""
+    """Return recorded clips as an autoencoder reconstructs them, the upper bound for a shot decoder."""
     frames_NTHWC = torch.from_numpy(np.stack([each.frames_THWC for each in shown]))
     back_NTHWC = reconstructed(autoencoder, frames_NTHWC).numpy()
     return [replace(each, frames_THWC=frames_THWC) for each, frames_THWC in zip(shown, back_NTHWC, strict=True)]
@@ -116,9 +116,6 @@ def played(story: Story, maker: TurnMaker, seed: int, *, past: bool = True) -> I
     """Play a story turn by turn.
 
     Args:
-        story: turns to play in order.
-        maker: the model.
-        seed: of the game.
         past: False: every turn is predicted as if it were the first.
     """
     state, first = GameState(), story[0].facts
@@ -140,9 +137,9 @@ def exchanged(shown: Sequence[Shown], seed: int) -> list[Shown]:
 
 @dataclass(frozen=True)
 class MakerWithoutPast:
-    """Turns by a baseline, which sees the instruction alone; level and state are always the same.
+    """Turns by a baseline, which sees only the instruction and always gives the same level and state.
 
-    Its noise is that of the first turn of a game whose seed is the turn's.
+    The turn's seed is the seed of a game, and the noise is the noise of this game's first turn.
     """
 
     agent: Baseline
@@ -155,6 +152,6 @@ class MakerWithoutPast:
         seed: int,
         progress: PartProgress = unwatched,  # noqa: ARG002
     ) -> tuple[Turn, GameState]:
-        """Make a turn; the state of the game stays as it is."""
+        """Make a turn; the state of the game stays the same."""
         (turn,) = self.agent.new_game(seed).play(instruction)
         return turn, state

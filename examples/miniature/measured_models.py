@@ -1,4 +1,4 @@
-"""Models of the miniature that are there to be measured, and the files that keep their figures."""
+"""Trained models of the miniature, and the files with their figures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from training.data.shards import open_shards
 from training.data.turns import Catalog
 
 MAIN, WITHOUT_ADAPTATION, SHORT = "model", "no-adaptation", "short"
-"""Main model; the same before its last phase; one of fewer steps."""
+"""Main model, the main model before its last phase, and a model of fewer steps."""
 GC = "gc"
 """Baseline without memory or motion level: it draws each instruction by itself."""
 VARIANTS = "variants"
@@ -68,16 +68,12 @@ def measure(
     models: Iterable[MeasuredModel],
     figures: Callable[[MeasuredModel, Recogniser], tuple[Any, str]],
 ) -> None:
-    """Write OUT/STEP/NAME.json for every model that has not been measured as it is.
+    """Write OUT/STEP/NAME.json for every model that is new or has changed.
 
-    Figures by another recogniser, or of other clips, are deleted first: figures side by side are by the same one.
+    Figures by another recogniser, or of other clips, are deleted first, so that all files are comparable.
 
     Args:
-        out: folder of the miniature.
-        step: name of the step.
-        seed: of the games.
-        models: models to measure.
-        figures: function that measures a model; it returns the content of the file, and words about it.
+        figures: function that measures a model, and returns the content of the file and a summary.
     """
     models = list(models)
     if not models:

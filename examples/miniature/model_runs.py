@@ -6,9 +6,9 @@ OUT/variants/NAME      a run with other settings: few steps, besides an ablation
 OUT/starts/NAME        checkpoint that an ablation of a network starts from: the fitted one's bases, but a new shot
                        decoder and shot encoder of the ablation's kind
 
-All start from the fitted autoencoder and share the encoded clips, OUT/features. A seed is that of the examples' order,
-of noise and of levels; the untrained weights of all seeds are the same. Ablations and the baseline GC have fewer steps
-than the main run, so they are compared with each other and with `short`, which has as few and no other change.
+All start from the fitted autoencoder and share the encoded clips, OUT/features. A seed determines the examples' order,
+noise and levels, but all seeds have the same untrained weights. Ablations and the baseline GC have fewer steps than the
+main run. So they are compared with each other and with `short`, which has as few steps and no other change.
 """
 
 from __future__ import annotations
@@ -76,8 +76,6 @@ def train_model(out: Path, variant: Variant | None = None, data: Sequence[str] =
 
     Args:
         out: folder of the miniature, or of other data with a fitted autoencoder.
-        variant: settings in the place of the recipe's.
-        data: datasets in the folder.
     """
     folder = out / MAIN
     words = [*_training(out, out / FITTED, folder, data), *(_settings(variant, folder) if variant else ())]
@@ -85,18 +83,18 @@ def train_model(out: Path, variant: Variant | None = None, data: Sequence[str] =
 
 
 def train_variants(out: Path, only: Collection[str] = ()) -> None:
-    """Train the variants, or only those of some names; finished ones are skipped.
+    """Train all variants, or only some by name; finished variants are skipped.
 
-    Without a GPU two are trained at a time, each by one process: one training by two processes takes about half as
+    Without a GPU two are trained at a time, each by one process: one training by two processes would take about half as
     much computing again.
 
     Raises:
-        UserError: a name is not that of a variant.
+        UserError: there is no variant of a name.
     """
     by_name = {variant.name: variant for variant in variants()}
     for name in only:
         if name not in by_name:
-            raise UserError(f"no variant is named {name}; there are {', '.join(by_name)}")
+            raise UserError(f"there is no variant {name}; choose from {', '.join(by_name)}")
     chosen = [variant for name, variant in by_name.items() if not only or name in only]
     starts = [start_of(out, each.ablation) for each in chosen]
     with ThreadPoolExecutor(1 if torch.accelerator.is_available() else 2) as pool:

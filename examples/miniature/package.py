@@ -1,8 +1,8 @@
 """Pack and unpack steps: the trained model as the checkpoint of the package, in `models/mini`, and back.
 
 OUT/unpacked                                   the model of the package; OUT/model/adapt/result is a link to it
-OUT/autoencoder/clips/result                   its autoencoder beside the trained image encoder: a start for `variants`
-OUT/unpacked.json                              what both were made from; another packed model takes their place
+OUT/autoencoder/clips/result                   its autoencoder with the trained image encoder: a start for `variants`
+OUT/unpacked.json                              ingredients of both; another packed model replaces them
 
 Without the hours of `autoencoder` and `model`, the recogniser, claims and drift then measure the package's model.
 """
@@ -42,15 +42,7 @@ _ABOUT = (
     "the motion in seven of eight turns. It remembers the time of day, raincoats half of the time, flags hardly."
 )
 
-HELD_OUT = {
-    "stories-1": 5,
-    "stories-2": 12,
-    "stories-3": 17,
-    "stories-4": 22,
-    "stories-5": 34,
-    "stories-6": 36,
-    "stories-7": 45,
-}
+HELD_OUT = {f"stories-{film}": story for film, story in enumerate((5, 12, 17, 22, 34, 36, 45), start=1)}
 """Story of each film in `val` when the packed model was trained. It follows from the bytes of the film, and so from the
 versions of the packages that encode it."""
 GAME = Path(__file__).with_name("game.txt")
@@ -59,7 +51,7 @@ _LINE_HEIGHT, _FONT = 18, 14
 
 
 def pack_model(out: Path, packed: Path = PACKED) -> None:
-    """Write the trained model in half precision, in the place of the one packed before."""
+    """Write the trained model in half precision. It replaces the packed model."""
     trained = Checkpoint.open(out / MAIN / "adapt" / "result")
     start = Checkpoint.open(out / FITTED)
     described = Checkpoint(trained.folder, trained.config.replaced(about=_ABOUT))
@@ -71,7 +63,7 @@ def pack_model(out: Path, packed: Path = PACKED) -> None:
 
 
 def unpack_model(out: Path, packed: Path = PACKED) -> None:
-    """Put the packed model where the steps `autoencoder` and `model` put trained ones.
+    """Put the packed model into the folders that the steps `autoencoder` and `model` write.
 
     Raises:
         UserError: one of them has begun here, or the image encoder is not trained.
@@ -79,7 +71,7 @@ def unpack_model(out: Path, packed: Path = PACKED) -> None:
     _refuse_training(out)
     encoder = out / "image_encoder" / "result"
     if not encoder.exists():
-        raise UserError(f"{encoder} is not there: run the step `image-encoder` first")
+        raise UserError(f"{encoder} does not exist: run the step `image-encoder` first")
     made_from = {"packed": packed_identity(packed), "image_encoder": Checkpoint.open(encoder).as_start()}
     ResultNotes(out / "unpacked.json").renew("unpacked", made_from, partial(_unpack, out, packed, encoder))
     say(f"the model of the package is in {out / 'unpacked'}; recogniser, claims and drift measure it")
@@ -91,14 +83,14 @@ def _refuse_training(out: Path) -> None:
     trained = out / MAIN / "adapt" / "result"
     ours = (out / MAIN, out / FITTED) if trained.is_symlink() else ()
     for step in ("autoencoder", MAIN):
-        # folders alone are what a killed unpacking leaves
+        # a killed unpacking leaves only folders
         files = (path for path in (out / step).rglob("*") if not path.is_dir())
         if any(not any(path.is_relative_to(folder) for folder in ours) for path in files):
             raise UserError(f"{out / step} holds a training: name another --out for the model of the package")
 
 
 def _unpack(out: Path, packed: Path, encoder: Path) -> list[Path]:
-    """Write the packed model and the start, in the place of those of another package. Return their files."""
+    """Write the packed model and the start, which replace those of another package. Return their files."""
     unpacked, start, trained = out / "unpacked", out / FITTED, out / MAIN / "adapt" / "result"
     shutil.rmtree(unpacked, ignore_errors=True)
     unpack(packed, unpacked)
@@ -111,7 +103,7 @@ def _unpack(out: Path, packed: Path, encoder: Path) -> list[Path]:
 
 
 def _other_stories(out: Path) -> str:
-    """Name the stories that OUT/dataset holds out and the training of the package's model did not; "" if none."""
+    """Name the stories that OUT/dataset holds out but the package's model was trained on; "" if there are none."""
     truths = Truths.read(out)
     here = {truths.of(turn.sample) for turn in read_texts(open_shards(out / "dataset", "val"))}
     others = sorted({(facts.film, facts.story) for facts in here} - HELD_OUT.items())
@@ -146,7 +138,7 @@ def draw_strip(out: Path) -> Path:
 
 
 def folder_of_game(out: Path, packed: Path = PACKED) -> Path:
-    """Return the folder of the packed model's game, since a game goes on only with the model that began it."""
+    """Return the folder of the packed model's game: another model cannot continue a game."""
     return out / "strip" / packed_identity(packed)
 
 

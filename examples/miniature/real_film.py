@@ -8,9 +8,10 @@ OUT/real-film/drawn/sheet.png      eight clips as the autoencoder reconstructs t
 OUT/real-film/drawn/clips.mp4      the same, moving
 OUT/real-film/memorised.json        how near drawn clips are to their own, and to clips of the training data
 
-A clip counts as memorised if, of all training clips, the one nearest to what is drawn is its own; of a held-out
-clip, if some training clip is nearer to what is drawn than its own. Near is a small squared difference of latents. Each
-share stands beside the one of exchanged drawings: one unlike the whole film is nearer to some training clip, too.
+A training clip counts as memorised if its drawn version is nearest to itself among all training clips. A held-out clip
+counts as memorised if its drawn version is nearer to some training clip than to itself. Nearness is a small squared
+difference of latents. Each share is compared with exchanged drawings, because a drawing unlike the whole film is nearer
+to some training clip, too.
 """
 
 from __future__ import annotations
@@ -107,12 +108,7 @@ def _drawn(engine: Engine, dataset: Path, split: Split) -> Iterator[Drawn]:
 def memorised(engine: Engine, shown: Sequence[Drawn], held_out: Sequence[Drawn]) -> dict[str, float]:
     """Return shares of clips memorised, and PSNR in dB of reconstructed and of drawn clips to their own.
 
-    By chance are the shares with the drawn clips exchanged.
-
-    Args:
-        engine: the model.
-        shown: clips of the training data.
-        held_out: other clips.
+    Exchanging the drawn clips gives the shares by chance.
     """
     figures: dict[str, float] = {}
     drawn: dict[Split, Sequence[Drawn]] = {"train": shown, "val": held_out}

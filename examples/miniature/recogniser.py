@@ -41,15 +41,9 @@ from training.processes import new_accelerator
 from training.trainer import StepReport, StepWatcher, Trainer
 
 LOOP = LoopSettings(
-    steps=3000,
-    batch_size=16,
-    micro_batch=16,
-    learning_rate=2e-3,
-    rate_warm_up=50,
-    ema_decay=0.99,
-    save_every=250,
-    validate_every=250,
-)
+    steps=3000, batch_size=16, micro_batch=16, learning_rate=2e-3, rate_warm_up=50, ema_decay=0.99,
+    save_every=250, validate_every=250,
+)  # fmt: skip
 _AT_ONCE = 16
 
 
@@ -60,7 +54,7 @@ class LabelledClips:
     frames_BTHWC: Tensor
     """uint8 RGB."""
     truth: Mapping[Field, Tensor]
-    """Of a field with one right label its number [B]; of the others 1, 0 or, if unknown, -1 for each label [B, K]."""
+    """For a field with one correct label, its number [B]; otherwise 1, 0 or (unknown) -1 for each label [B, K]."""
 
     def __len__(self) -> int:
         return len(self.frames_BTHWC)
@@ -128,11 +122,7 @@ def train_recogniser(out: Path, loop: LoopSettings = LOOP, watch: StepWatcher | 
     """Train the recogniser on the training split and measure it; a repeated call resumes it, or does nothing."""
     folder, truths, seen = out / "recogniser", Truths.read(out), out / "dataset"
     settings = loop.model_dump(exclude=loop.unset_later_keys())
-    learned: tuple[tuple[Path, Split], ...] = (
-        (seen, "train"),
-        (out / MORE, "train"),
-        (out / "more-unseen", "val"),
-    )
+    learned: tuple[tuple[Path, Split], ...] = ((seen, "train"), (out / MORE, "train"), (out / "more-unseen", "val"))
     data = [Catalog.read(open_shards(source, split)).fingerprint for source, split in learned]
     fitted = Checkpoint.open(out / FITTED)
     made_from = {"data": data, "settings": settings, "autoencoder": fitted.identity()}
@@ -158,7 +148,7 @@ def train_recogniser(out: Path, loop: LoopSettings = LOOP, watch: StepWatcher | 
 
 
 def _held_out(out: Path, truths: Truths, learned: Sequence[tuple[Path, Split]]) -> dict[str, LabelledClips]:
-    """Return the held-out clips by dataset, and those of each whose scenes look like none that is learned."""
+    """Return the held-out clips by dataset, and for each the clips whose scenes look like no training scene."""
     looks, found = truths.looks_in(learned), {}
     for name, source, split in SETS:
         found[name] = read_labelled([(out / source, split)], truths)
@@ -215,7 +205,7 @@ def labels_of(facts: SceneFacts) -> dict[Field, Tensor]:
 
 @torch.no_grad()
 def accuracy(recogniser: Recogniser, clips: LabelledClips) -> dict[str, float]:
-    """Return the share of clips of which a field is named rightly; of unknown labels nothing is asked."""
+    """Return by field the share of clips whose labels are correct; unknown labels do not count."""
     recogniser.eval()
     device = next(recogniser.parameters()).device
     right: dict[str, list[Tensor]] = {field: [] for field in LABELS}
@@ -233,9 +223,9 @@ def accuracy(recogniser: Recogniser, clips: LabelledClips) -> dict[str, float]:
 def measure_reconstructions(
     out: Path, checkpoint: Checkpoint, recogniser: Recogniser
 ) -> Mapping[str, Mapping[str, Any]]:
-    """Return by dataset the PSNR in dB, and the shares of clips of which a field is named as in the original.
+    """Return by dataset the PSNR in dB, and by field the share of clips that get the same labels as the original.
 
-    `named` is the share of those of which all fields are.
+    `named` is the share of clips with the same labels in all fields.
     """
     autoencoder = checkpoint.autoencoder()
     found: dict[str, dict[str, Any]] = {}

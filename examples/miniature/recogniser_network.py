@@ -1,8 +1,8 @@
 """Recogniser: names the characters, the place and the motion in clips of the world, real or drawn by a model.
 
-Characters, raincoats, place, night and flag are named by frame and averaged over the clip; motion and actor from the
-changes between frames. In training, clips are blurred, shifted and made noisy, so that the network names what an
-autoencoder reconstructs as it names the originals.
+It recognises characters, raincoats, place, night and flag in single frames and averages over the clip. It recognises
+motion and actor from the changes between frames. In training, clips are blurred, shifted and made noisy, so that
+reconstructions of an autoencoder get the same labels as the originals.
 
 Letters of the shapes: B batch, T frames, H W pixels, C channels, K classes.
 """
@@ -35,7 +35,7 @@ LABELS: Mapping[Field, tuple[str, ...]] = {
     "actor": tuple(CAST),
 }
 ONE_OF: frozenset[Field] = frozenset({"where", "what", "actor"})
-"""Fields of which exactly one label is right; of the others any number is."""
+"""Fields with exactly one correct label; the other fields have any number."""
 _BY_FRAME: tuple[Field, ...] = ("who", "raincoats", "where", "night", "flag")
 _BY_CLIP: tuple[Field, ...] = ("what", "actor")
 HEIGHT, WIDTH = 64, 96

@@ -2,8 +2,8 @@
 
     build_scripted(Path("dataset"), [ScriptedFilm(path, truth, caption_of)], config, cast)
 
-All stages but captions are those of `animegamer build`. Captions by the script are exact, while those of a model have
-errors, so any error of a game model trained on these shards is its own.
+All stages except captions are the same as in `animegamer build`. A model's captions would have errors, but the script's
+captions are exact. So a game model trained on these shards causes all of its errors itself.
 """
 
 from __future__ import annotations
@@ -52,10 +52,7 @@ class CaptionByScript(Stage):
     needs: ClassVar[tuple[str, ...]] = WriteCaptions.needs
 
     def ingredients(self) -> dict[str, Any]:
-        """Return a fingerprint of the captions of all scenes at every level.
-
-        The pictures may stay the same when the script says something else about them.
-        """
+        """Return a fingerprint of all captions at every level: a script may change without its pictures."""
         scenes, levels = self.truth.scenes, range(1, LEVELS + 1)
         said = [self.caption_of("", scene, level).model_dump(mode="json") for scene in scenes for level in levels]
         return {"captioner": SOURCE, "script": fingerprint({"captions": said})}

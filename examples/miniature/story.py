@@ -1,9 +1,9 @@
 """Stories of the world in miniature: scenes drawn at random under rules, the true captions, and the pairs held out.
 
-A story is about two characters and three places. Every scene shows a place other than the scene before; places recur.
-Three facts outlast the turn that names them: the time of day, named when the story begins and where it changes, a
-raincoat, worn from the turn in which it is put on, and a flag, which stays where it was planted. Where puppets stand
-and how they move follows from the cue alone.
+A story is about two characters and three places. Every scene shows another place than the scene before, and places
+recur. Three facts outlast the turn that names them. The time of day is named at the start of a story and when it
+changes. A raincoat is worn from the turn in which it is put on. A flag stays at the place where it was planted. The cue
+alone determines where puppets stand and how they move.
 
 Three kinds of pairs are held out: a character with a motion or in a place, and a motion in a place. Stories for
 training have none of them, and every scene of the other stories has exactly one.
@@ -39,7 +39,7 @@ _NOT_SEEN_AT = {"Mika": "snowy hill", "Haru": "shrine", "Yuki": "city street", "
 _NOT_DONE_AT = {"walk": "classroom", "run": "shrine", "jump": "city street", "wave": "beach", "dance": "snowy hill",
                 "spin": "meadow", "fall over": "classroom", "sit down": "shrine", "fly on a broom": "snowy hill",
                 "swing a sword": "shrine"}  # fmt: skip
-"""Place of training without each motion; that of a motion of one character is where this character never is."""
+"""Place where each motion is never trained; for a motion of one character, the place where it never is."""
 _REPEATED = tuple(name for name, motion in MOTIONS.items() if not motion.once)
 _ONCE = ("sit down", "fall over", HUG)
 """Motions that happen once and change nothing that lasts."""

@@ -1,7 +1,7 @@
-"""Tables of the claims and of drift, in Markdown: every measured model beside the others.
+"""Tables of the claims and of drift, in Markdown, with a column per measured model.
 
-OUT/tables.md    what could be reached at best and by chance; models with their 95 % intervals; runs that differ by
-                 their seed alone, with mean, lowest and highest; games of 50 turns
+OUT/tables.md    upper bounds and figures by chance; models with their 95% intervals; runs that differ only in their
+                 seed, with mean, lowest and highest; games of 50 turns
 """
 
 from __future__ import annotations
@@ -46,11 +46,7 @@ _BOUNDS = ("reconstructed", "played", "played without guidance", "played without
 
 
 def write_tables(out: Path) -> Path:
-    """Write the tables of all figures that are there. Return their file.
-
-    Raises:
-        UserError: no model has been measured.
-    """
+    """Write the tables of all figures that are there. Return their file. UserError if no model has been measured."""
     claims, drift = _read(out / "claims"), _read(out / "drift")
     if not claims:
         raise UserError(f"{out / 'claims'} has no figures yet: run the step `claims` first")
@@ -88,7 +84,7 @@ def _of_drift(drift: Mapping[str, Mapping[str, _Figures]]) -> Iterator[str]:
 
 
 def over_runs(runs: Sequence[_Figures]) -> dict[str, Figure]:
-    """Return for each field the mean of several runs, with the lowest and the highest in the place of an interval."""
+    """Return for each field the mean of several runs, with the lowest and the highest instead of an interval."""
     found: dict[str, Figure] = {}
     for field in runs[0]:
         means = [run[field]["mean"] for run in runs if field in run]
@@ -100,7 +96,6 @@ def table(columns: Mapping[str, _Figures], *, intervals: bool = True) -> str:
     """Return a table of a row for each field of `ROWS` that a column has.
 
     Args:
-        columns: figures by the name of their column.
         intervals: show the ends of the intervals too.
     """
     lines = [f"| right in | {' | '.join(columns)} |", f"|---|{'---:|' * len(columns)}"]

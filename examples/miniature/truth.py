@@ -1,4 +1,4 @@
-"""Truth of clips: what the scene of a clip shows, from OUT/truth.jsonl; with facts that instructions leave unsaid."""
+"""Truth of clips: the content of their scenes from OUT/truth.jsonl, with facts that instructions do not mention."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class SceneFacts(Record):
 
     @property
     def look(self) -> Hashable:
-        """All that decides its pictures: two scenes of one look are drawn alike."""
+        """Everything that determines its pictures: two scenes of one look are drawn in the same way."""
         return (
             self.characters, self.motion, self.level, self.place, self.time_of_day, self.raincoats, self.flag
         )  # fmt: skip

@@ -1,1 +1,1 @@
-"""Composer of 2D films with exact truth: scenes, transitions, characters, places, motions, and files of them."""
+"""Composer of 2D films with exact truth: scenes, transitions, characters, places, motions, and film files."""

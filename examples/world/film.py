@@ -15,7 +15,7 @@ FPS = Fraction(24)
 
 
 def compose_film(path: Path, scenes: Sequence[Scene]) -> Truth:
-    """Write a film to `path` (MP4, H.264) and return the truth about it. The same scenes give the same film.
+    """Write a film to `path` (MP4, H.264) and return its truth. The same scenes give the same film.
 
     Raises:
         UserError: a place is a painting, and the art is neither in the cache nor can it be fetched.

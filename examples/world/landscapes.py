@@ -1,4 +1,4 @@
-"""Drawn landscapes: skies, hills, houses and trees in flat colours; any number of places, also of like layout.
+"""Drawn landscapes: skies, hills, houses and trees in flat colours, for any number of places.
 
 Landscapes of one layout share horizon and colours; their clouds, hills, houses and trees follow from the seed.
 """
@@ -23,7 +23,7 @@ _OUTLINE: Colour = (30, 25, 30)
 
 @dataclass(frozen=True)
 class Landscape(Backdrop):
-    """Drawn place; the position of a sprite is that of its feet."""
+    """Drawn place; a sprite is positioned by its feet."""
 
     layout: int
     seed: int

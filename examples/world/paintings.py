@@ -1,6 +1,6 @@
 """Painted places: backgrounds of anime art with characters pasted over them, by day and by night.
 
-The art is that of two visual novels in Debian's archive, fetched by name and kept in the user's cache.
+The art comes from two visual novels in Debian's archive, fetched by name and kept in the user's cache.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Backdrop:
 
 @dataclass(frozen=True)
 class Painting(Backdrop):
-    """Place of the art; the position of a sprite is that of its feet."""
+    """Place of the art; a sprite is positioned by its feet."""
 
     name: str
     """Name of the background's picture."""

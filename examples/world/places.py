@@ -29,7 +29,7 @@ class Figure:
 
 @dataclass(frozen=True, eq=False)
 class DrawnPlace:
-    """Ground with the figures that may be on it; the picture of a sprite is the name of a figure."""
+    """Ground and its possible figures; the picture of a sprite is the name of a figure."""
 
     name: str
     ground_HWC: Picture

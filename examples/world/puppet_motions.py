@@ -1,8 +1,8 @@
 """Motions of puppets: poses by phase, at five speeds that the optical flow measures as five motion levels.
 
-The phase of a motion advances by the same step with every drawing. Motions of two kinds: a repeated one goes on for the
-whole scene, one that happens once begins with the scene and keeps its last pose. The steps were chosen such that the
-mean optical flow of what moves is near `SPEEDS`; a motion has only those levels at which it still looks like itself.
+The phase of a motion advances by the same step with every drawing. A repeated motion lasts for the whole scene, and a
+motion that happens once begins with the scene and keeps its last pose. The steps give moving parts a mean optical flow
+near `SPEEDS`. A motion has only the levels at which it still looks like itself.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Motion:
     followed: bool = False
     """True if the phase is a distance in pixels, over which the camera follows the actor."""
     coat: bool | None = None
-    """True if the actor wears a raincoat afterwards, False if not; None: as before."""
+    """True if the actor wears a raincoat afterwards; None if that does not change."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Cue:
 
     @property
     def look(self) -> Look | None:
-        """Camera that follows the actor, or None for one that does not move."""
+        """Camera that follows the actor, or None if the camera does not move."""
         motion = MOTIONS[self.motion]
         if not motion.followed:
             return None

@@ -43,7 +43,7 @@ class Character:
 
 @dataclass(frozen=True)
 class Pose:
-    """Pose of a puppet. Left and right are those of the picture."""
+    """Pose of a puppet. Left and right are seen from the viewer."""
 
     heading: float = 0.0
     lean: float = 0.0
@@ -60,11 +60,11 @@ class Pose:
     mouth: Literal["smile", "open", "flat"] = "smile"
     prop: Prop | None = None
     swing: float = 0.0
-    """Angle of a sword; 0: upright."""
+    """Angle of a sword; 0 is upright."""
     lifted: float = 0.0
     """Height of a flag over the ground."""
     raincoat: float = 0.0
-    """Share of the raincoat that is on: 1 worn, 0 not at all, between: held over the head."""
+    """Share of the raincoat that is on: 1 if worn, 0 if not, and between if held over the head."""
 
 
 @dataclass(frozen=True)

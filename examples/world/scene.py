@@ -1,7 +1,7 @@
 """Scene of a composed film: a place, the sprites of each drawing, and the camera's box of each frame.
 
 A fade through black is two fades with a black scene in between; so is an iris-out followed by an iris-in. Both scenes
-go on during a transition.
+continue during a transition.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Sprite:
 
 Sprites = tuple[Sprite, ...]
 Draw = Callable[[int], Sprites]
-"""Drawing number -> the sprites on it."""
+"""Function from the number of a drawing to its sprites."""
 Look = Callable[[int], Box]
 """Frame of the scene -> the camera's box; also for frames before and after the scene, shown in its transitions."""
 Light = Callable[[int], float]
@@ -98,11 +98,11 @@ class Scene:
     movement: Movement = "none"
     camera: Camera = "static"
     look: Look | None = None
-    """Camera's box of each frame; None: the whole place."""
+    """Camera's box of each frame; None shows the whole place."""
     flashes: tuple[tuple[int, int], ...] = ()
     """First white frame and number of white frames of each flash."""
     light: Light | None = None
-    """Brightness of each frame, 1 as painted; None: constant."""
+    """Brightness of each frame, 1 as painted; None is constant."""
     opened_by: TransitionKind = "cut"
     opening_frames: int = 0
     """Even number of mixed frames of the transition; half of them lie in the scene before."""
@@ -142,7 +142,7 @@ def _painted(place: Place, sprites: Sprites, box: Box) -> Picture:
 
 @dataclass(frozen=True)
 class Mix:
-    """Mix of a scene's frame with the scene before or after it."""
+    """Mix of a scene's frame with the previous or the next scene."""
 
     kind: TransitionKind
     scene: int

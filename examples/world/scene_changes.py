@@ -1,8 +1,8 @@
-"""Film of scene changes for measuring scene detection: every kind of transition, among what resembles one.
+"""Film of scene changes for measuring scene detection: every kind of transition, and similar pictures without one.
 
-Cuts, also between places of like layout; dissolves of 0.2 to 2.5 seconds, also between like layouts and of figures
-alone before a place that stays; fades, wipes, irises. Between them drawings held on ones, twos and threes, wild poses,
-pans, zooms, white flashes and changing light.
+The film has cuts, dissolves of 0.2 to 2.5 seconds, fades, wipes and irises. Some cuts and dissolves are between places
+of similar layout, and some dissolves change only the figures. Between the transitions are drawings held on ones, twos
+and threes, wild poses, pans, zooms, white flashes and changing light.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class _Director:
 
 
 def _inside(look: Look, length: int, held: int) -> Look:
-    """Camera that stays where it starts and ends, in the transitions around the scene, and moves with the drawings."""
+    """Camera that moves with the drawings, but stands still during the transitions around the scene."""
 
     def box(frame: int) -> Box:
         drawn = frame // held * held

@@ -31,7 +31,7 @@ _Draw = Callable[[Brush], None]
 
 @dataclass(frozen=True)
 class Scenery:
-    """Place drawn by code with the puppets that act in it; the position of a sprite is that of its feet."""
+    """Place drawn by code with the puppets that act in it; a sprite is positioned by its feet."""
 
     name: str
     cast: tuple[tuple[str, Character], ...]

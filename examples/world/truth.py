@@ -69,7 +69,7 @@ class CameraTruth:
 
 @dataclass(frozen=True)
 class FrameTruth:
-    """Truth of one frame. In a dissolve or fade, `characters` are those of its own scene; `mix` names the other one."""
+    """Truth of one frame. In a dissolve or fade, `characters` belong to its scene, and `mix` names the other scene."""
 
     scene: int
     place: str

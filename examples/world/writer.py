@@ -1,4 +1,4 @@
-"""Files of composed films: videos of any codec, rate or container; records and clips as an ordinary build has them."""
+"""Files of composed films: videos of any codec, rate or container, and records and clips like an ordinary build's."""
 
 from __future__ import annotations
 
@@ -93,10 +93,7 @@ def film_record(name: str, size: PictureSize, frames: int, fps: Fraction = Fract
     """Return the record that the probe makes of a plain film.
 
     Args:
-        name: file name; the content hash is that of the name, unless `sha256` is among the facts.
-        size: width and height of the picture.
-        frames: number of frames.
-        fps: frames per second.
+        name: file name; also hashed as the content hash, unless `sha256` is among the facts.
         facts: other values for fields of the record.
     """
     sha256 = facts.setdefault("sha256", hashlib.sha256(name.encode()).hexdigest())
@@ -133,7 +130,6 @@ def save_clip(
     """Write the file of a clip at 8 frames per second and return its record.
 
     Args:
-        folder: folder of the film.
         frames_THWC: BGR pictures.
         start_seconds: start of the clip in the film.
         crf: x264 quality, lower is better.

@@ -9,10 +9,9 @@ import resource
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from contextvars import copy_context
-from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -26,20 +25,8 @@ from pipeline.plan.request import BuildRequest, Until
 if TYPE_CHECKING:
     from pipeline.plan.build_plan import Plan
 
-
-class CaptionerName(StrEnum):
-    """Captioners: `rules` needs no model, `server` queries one."""
-
-    rules = "rules"
-    server = "server"
-
-
-class RunnerName(StrEnum):
-    """Runners of a build."""
-
-    threads = "threads"
-    workers = "workers"
-    ray = "ray"
+Captioner = Literal["rules", "server"]
+Runner = Literal["threads", "workers", "ray"]
 
 
 def build(
@@ -48,8 +35,7 @@ def build(
         typer.Argument(metavar="FILM...", help="Video files, folders searched for them, or addresses of files."),
     ],
     out: Annotated[
-        str,
-        typer.Option("--out", "-o", help="Dataset to create or update: a folder, or s3://bucket/folder."),
+        str, typer.Option("--out", "-o", help="Dataset to create or update: a folder, or s3://bucket/folder.")
     ],
     cast: Annotated[
         str | None,
@@ -57,7 +43,7 @@ def build(
     ] = None,
     config: Annotated[Path | None, typer.Option(help="Settings as TOML; `animegamer config` prints them all.")] = None,
     captioner: Annotated[
-        CaptionerName | None,
+        Captioner | None,
         typer.Option(help="`rules` states measured facts, offline; `server` queries an OpenAI-compatible endpoint."),
     ] = None,
     flow: Annotated[
@@ -65,7 +51,7 @@ def build(
     ] = None,
     end: Annotated[float | None, typer.Option(metavar="SECONDS", help="Use each film only up to this time.")] = None,
     runner: Annotated[
-        RunnerName | None,
+        Runner | None,
         typer.Option(
             help="Use `threads` of this process, `workers` of a Prefect work pool (a film each), or a `ray` cluster."
         ),
@@ -75,9 +61,7 @@ def build(
     ] = Until.publish,
     ask_again: Annotated[
         bool,
-        typer.Option(
-            "--ask-again", help="Ask again about clips without a usable caption, and about changed questions."
-        ),
+        typer.Option("--ask-again", help="Retry clips without a usable caption, and send changed questions again."),
     ] = False,
     plan: Annotated[
         bool, typer.Option("--plan", help="Only probe the films and print what the build would take; writes nothing.")
@@ -97,19 +81,19 @@ def build(
 
 
 def _override(
-    config: Config, captioner: CaptionerName | None, flow: str | None, end: float | None, runner: RunnerName | None
+    config: Config, captioner: Captioner | None, flow: str | None, end: float | None, runner: Runner | None
 ) -> Config:
     """Return the configuration with the command-line options applied, validated like the file."""
     changed: dict[str, dict[str, Any]] = config.model_dump(exclude_defaults=True)
     values = {section: changed.get(section, {}) for section in Config.model_fields}
     if captioner:
-        values["captions"]["captioner"] = captioner.value
+        values["captions"]["captioner"] = captioner
     if flow:
         values["motion"]["model"] = flow
     if end is not None:
         values["film"]["end_seconds"] = end
     if runner:
-        values["run"]["runner"] = runner.value
+        values["run"]["runner"] = runner
     return checked(values, "the command line")
 
 
@@ -126,7 +110,7 @@ def _build(request: BuildRequest, *, only_plan: bool) -> int:
 
 
 def _check_limits() -> None:
-    """Raise a UserError for limits of the shell under which a build hangs or fails in ways that do not name them."""
+    """Raise a UserError for shell limits under which a build hangs, or fails without naming the limit."""
     for name, unit, limit, least in (
         ("ulimit -n", "open files", resource.RLIMIT_NOFILE, 32),
         ("ulimit -v", "bytes of memory", resource.RLIMIT_AS, 2_500_000_000),
@@ -144,7 +128,7 @@ def _only_plan(request: BuildRequest) -> int:
 
     with TemporaryDirectory(prefix="animegamer-plan-") as scratch:
         workspace = Workspace(request.out, Path(scratch))
-        # the local copy of an address is fetched, which needs its lock
+        # fetching a dataset from an address needs the lock of its local copy
         with workspace.locked("animegamer build --plan") if workspace.is_copy else nullcontext():
             plan = draft_plan(request, workspace)
         for notice in plan.notices:
@@ -176,7 +160,7 @@ def _plan_and_run(request: BuildRequest) -> int:
 def _run(plan: Plan) -> list[str]:
     """Run the plan as a flow; return one line per failure. Errors that are not a failure of a film are raised."""
     set_prefect_defaults()
-    gc.disable()  # modules are no garbage: to search them for it takes a tenth of the time of importing them
+    gc.disable()  # imported modules are not garbage, and scanning them takes a tenth of the import time
     from prefect.exceptions import PrefectException  # importing Prefect takes seconds: only when there is work
 
     from flows.dataset import run_plan
@@ -219,9 +203,9 @@ def deploy(
 
 
 class _FirstOnly(logging.Filter):
-    """Filter of the errors about events that a Prefect server did not take: the first becomes a short line.
+    """Shorten the first error about an event that the Prefect server did not take, and drop the others.
 
-    Without a server, Prefect logs every event in full: 1 to 2 kB every few seconds.
+    Prefect logs every such event in full, 1 to 2 kB every few seconds.
     """
 
     _is_said = False
@@ -241,9 +225,9 @@ _FIRST_ONLY = _FirstOnly()
 def set_prefect_defaults() -> None:
     """Set the variables that Prefect reads when it is first imported.
 
-    Telemetry is always off, whatever the user's profile says. The rest are defaults that the environment overrides:
-    progress bars and summary replace Prefect's log lines, and a build at a terminal must send heartbeats, since the
-    automation of `deploy.py` marks runs without them as crashed.
+    Telemetry is always off, even if the user's profile enables it. The environment overrides the other two variables.
+    Our progress bars and summary replace Prefect's log lines. A build at a terminal must send heartbeats, because the
+    automation in `deployments.py` marks runs without heartbeats as crashed.
     """
     os.environ.update(PREFECT_SERVER_ANALYTICS_ENABLED="false", DO_NOT_TRACK="1")
     os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")

@@ -10,9 +10,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 import typer
 from platformdirs import user_log_path
@@ -33,18 +32,10 @@ LMDEPLOY_ENVIRONMENT = Path(sys.prefix).parent / ".venv-lmdeploy"
 """Environment that `make lmdeploy-env` makes."""
 
 
-class Card(StrEnum):
-    """GPUs that a model is chosen for."""
-
-    gb80 = "80gb"
-    two_of_gb48 = "2x48gb"
-    gb48 = "48gb"
-    gb24 = "24gb"
-
-
 def caption_server(
     card: Annotated[
-        Card | None, typer.Option(help="GPU memory to choose the model for. [default: reported by the driver]")
+        Literal["80gb", "2x48gb", "48gb", "24gb"] | None,
+        typer.Option(help="GPU memory to choose the model for. [default: reported by the driver]"),
     ] = None,
     host: Annotated[
         str, typer.Option(help="Address to listen on. An address that other machines can reach needs a key.")
@@ -65,9 +56,9 @@ def caption_server(
 ) -> None:
     """Serve the captioner's model with lmdeploy on this machine, until Ctrl-C.
 
-    InternVL2-26B on one GPU of 80 GB or two of 48 GB, its 4-bit version on one of 48 GB, InternVL2-8B on one of 24 GB.
-    The first start downloads the weights. A server that dies is started again. If the environment variable
-    ANIMEGAMER_API_KEY is set, requests need that key.
+    The model is InternVL2-26B on one GPU of 80 GB or two of 48 GB, its 4-bit version on one GPU of 48 GB, and
+    InternVL2-8B on one GPU of 24 GB. The first start downloads the weights, and a server that dies is restarted. If the
+    environment variable ANIMEGAMER_API_KEY is set, requests need that key.
 
         animegamer caption-server --settings captions.toml
 
@@ -120,8 +111,8 @@ def captions(
     """Try the caption server on a few clips, and print what the captions of the whole dataset would cost.
 
     Writes DATASET/captions-try.html with the pictures and the replies side by side. The replies are stored, so no build
-    asks again about clips with usable ones. Each trial asks again about its clips with unusable ones. The clips must
-    exist: build them without a server first.
+    pays again for clips with usable replies. Each trial retries its clips with unusable replies. The clips must exist:
+    build them without a server first.
 
         animegamer captions data/ --try 20 --price-per-million-tokens 0.25
     """
@@ -160,10 +151,7 @@ def _figures(trial: Trial, concurrency: int, gpus: int, price: float | None) -> 
     rows = [
         ("tried", f"{count:,} of {trial.total:,} clips, {trial.asked:,} of them asked about now"),
         ("usable", f"{trial.usable_share:.0%}"),
-        (
-            "tokens",
-            "not reported by the server" if tokens is None else f"{tokens:,.0f} a clip",
-        ),
+        ("tokens", "not reported by the server" if tokens is None else f"{tokens:,.0f} a clip"),
     ]
     if trial.hours_left is not None:
         rows.append(("seconds", f"{trial.seconds / trial.asked:.2g} a clip, with up to {concurrency} requests at once"))

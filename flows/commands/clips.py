@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -14,31 +13,17 @@ if TYPE_CHECKING:
     from pipeline.publish.clip_rows import ClipRow
     from pipeline.publish.seen_clips import ClipChoice
 
-
-class SplitName(StrEnum):
-    """Splits."""
-
-    train = "train"
-    val = "val"
-
-
-class Verdict(StrEnum):
-    """Verdicts on a clip; `pending`: the build has not judged it yet."""
-
-    kept = "kept"
-    dropped = "dropped"
-    failed = "failed"
-    pending = "pending"
-
-
+Split = Literal["train", "val"]
+Verdict = Literal["kept", "dropped", "failed", "pending"]
+"""Verdicts on a clip; `pending` if the build has not selected it yet."""
 FilmOption = Annotated[
     list[str] | None,
     typer.Option(help="Only clips of this film: its id, or its file name with or without suffix. Several times: any."),
 ]
-SplitOption = Annotated[SplitName | None, typer.Option(help="Only clips of this split.")]
+SplitOption = Annotated[Split | None, typer.Option(help="Only clips of this split.")]
 LevelOption = Annotated[str | None, typer.Option(help="Only clips of these motion levels: 4, or 4-5.")]
 CharacterOption = Annotated[
-    list[str] | None, typer.Option(help="Only clips with this character on screen. Several times: all of them.")
+    list[str] | None, typer.Option(help="Only clips with this character on screen. Several times: all of these.")
 ]
 TagOption = Annotated[
     list[str] | None, typer.Option(help="Only clips with this value of a tag, as EV=forest. Several times: all.")
@@ -50,27 +35,23 @@ SearchOption = Annotated[
 
 def clip_choice(
     film: list[str] | None = None,
-    split: SplitName | None = None,
+    split: Split | None = None,
     level: str | None = None,
     character: list[str] | None = None,
     tag: list[str] | None = None,
     verdict: Verdict | None = None,
     search: str = "",
 ) -> ClipChoice:
-    """Return the choice that these options make.
-
-    Raises:
-        ChoiceError: a level or a tag is not of its form.
-    """
+    """Return the choice that these options make. ChoiceError if a level or a tag is not of its form."""
     from pipeline.publish.seen_clips import ClipChoice, parse_levels, parse_tag
 
     return ClipChoice(
         films=tuple(film or ()),
-        split=split.value if split else None,
+        split=split,
         levels=None if level is None else parse_levels(level),
         characters=tuple(character or ()),
         tags=tuple(map(parse_tag, tag or ())),
-        verdict=verdict.value if verdict else None,
+        verdict=verdict,
         words=search,
     )
 

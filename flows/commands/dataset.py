@@ -8,9 +8,8 @@ from __future__ import annotations
 import shutil
 from collections.abc import Collection
 from contextlib import ExitStack, suppress
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from pydantic import ValidationError
@@ -28,25 +27,14 @@ if TYPE_CHECKING:
     from pipeline.plan.workspace import Workspace
 
 LONGEST_LINE = 10_000
-"""Columns for a table of status, whatever the terminal has: an id that is folded or cut off cannot be copied."""
+"""Width of the status table, on any terminal: an id that is folded or cut off cannot be copied."""
 DatasetPlace = Annotated[
     str, typer.Argument(metavar="DATASET", help="Output of `animegamer build --out`: a folder, or an address.")
 ]
 
 
-class Method(StrEnum):
-    """Methods of fitting the level edges."""
-
-    quantiles = "quantiles"
-    published = "published"
-
-
 def checked_request(**fields: Any) -> BuildRequest:
-    """Return a validated build request.
-
-    Raises:
-        UserError: an address contains a secret, which must not be stored.
-    """
+    """Return a validated build request. UserError if an address contains a secret, which must not be stored."""
     try:
         return BuildRequest(**fields)
     except ValidationError as error:
@@ -74,9 +62,9 @@ def settings_of(workspace: Workspace) -> Config:
 def status(
     dataset: DatasetPlace,
     explain: Annotated[bool, typer.Option("--explain", help="Print why each part is not done.")] = False,
-    cast: Annotated[str | None, typer.Option(help="Judge by this cast folder, not that of the last build.")] = None,
+    cast: Annotated[str | None, typer.Option(help="Compare with this cast folder, not the last build's cast.")] = None,
     config: Annotated[
-        Path | None, typer.Option(help="Judge by these settings: shows in advance what a build with them would redo.")
+        Path | None, typer.Option(help="Compare with these settings, to see what a build with them would redo.")
     ] = None,
 ) -> None:
     """Show per film and stage what is done, stale, failed or missing, with counts and sizes. Changes nothing.
@@ -153,7 +141,7 @@ def remove(
     """Take films out of a dataset: delete their folders, with clips, tables and the replies of a captioner.
 
     The films' own video files stay. Shards, card and report stay too, until the next `animegamer build` of the other
-    films publishes without these. A removed film that is built again is decoded and captioned anew.
+    films publishes without these. If you build a removed film again, it is decoded and captioned again.
 
         animegamer remove data/ ponyo-01234567
     """
@@ -174,7 +162,7 @@ def remove(
             typer.echo(f"to delete: {folder.path}, {size}, made from {printable(names[folder.film_id])}")
         if not yes:
             typer.confirm("Delete?", abort=True)
-        for folder in folders:  # all of them before the first is deleted
+        for folder in folders:  # lock all folders before the first is deleted
             locks.enter_context(held(folder.path, "animegamer remove"))
         for folder in folders:
             with disk_errors(folder.path):
@@ -196,9 +184,9 @@ def _refuse_to_delete(folder: Path, films: Collection[str]) -> None:
 def calibrate(
     dataset: DatasetPlace,
     method: Annotated[
-        Method,
-        typer.Option(help="`quantiles`: equal counts per level; `published`: midpoints of the published table."),
-    ] = Method.quantiles,
+        Literal["quantiles", "published"],
+        typer.Option(help="Fit equal counts per level (`quantiles`), or take the published table's midpoints."),
+    ] = "quantiles",
 ) -> None:
     """Fit the edges of the five motion levels to a dataset, from the measured motion scopes.
 
@@ -209,7 +197,7 @@ def calibrate(
 
     workspace = open_workspace(dataset)
     with workspace.locked("animegamer calibrate"):
-        fitted = fit(workspace.dataset, method.value)
+        fitted = fit(workspace.dataset, method)
         workspace.dataset.save(fitted.stored_in(workspace.dataset.record))
         workspace.send()
     for level, (value, count) in enumerate(zip(fitted.values, fitted.counts, strict=True), start=1):
@@ -221,7 +209,7 @@ def calibrate(
 def vocabulary(dataset: DatasetPlace) -> None:
     """Suggest which motions and places mean the same, in `vocabulary.toml` of the dataset, for you to edit.
 
-    Only spellings are compared: add synonyms by hand (`"forest" = ["woods"]`). The next build publishes with it.
+    Only spellings are compared: add synonyms by hand (`"forest" = ["woods"]`). The next build applies the file.
     """
     from pipeline.core.atomic import replacing
     from pipeline.core.records import Caption

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
+from rich.table import Column, Table
 
-from flows.commands.evaluate_judge import judge
-from flows.commands.evaluate_study import study
+from flows.commands.evaluate_scores import judge, study
 from flows.commands.model import need_networks
 from flows.commands.play import stoppable
 from flows.console.progress import Bars, importing
@@ -19,6 +20,7 @@ from pipeline.core.errors import UserError, disk_errors
 if TYPE_CHECKING:
     from flows.evaluate.inputs import Yardsticks
     from pipeline.captions.endpoint import Endpoint
+    from training.evaluation.figures import Figures
     from training.evaluation.folder import EvaluationFolder
 
 evaluate = typer.Typer(
@@ -26,8 +28,8 @@ evaluate = typer.Typer(
     rich_markup_mode="markdown",
     help="""Compare agents on a benchmark: play its games, measure every turn, and report.
 
-    An agent is a checkpoint, a baseline, or a folder of clips. Everything lies in one folder, and every command goes on
-    from what is there:
+    An agent is a checkpoint, a baseline, or a folder of clips. Everything is in one folder, where every command
+    resumes the work of the last one:
 
         animegamer evaluate run eval/ --benchmark games.jsonl --agent ours=run/adapt/result --agent gc=run/gc/result
     """,
@@ -76,12 +78,12 @@ def run(
     device: Annotated[str | None, typer.Option(help="`cpu`, `cuda` or `cuda:1`. [default: a GPU if available]")] = None,
     offload: Annotated[bool, typer.Option("--offload", help="For a small GPU: one network on it at a time.")] = False,
 ) -> None:
-    """Play the games that are missing, by every agent; measure every turn, and write figures and report.
+    """Let every agent play the games it has not played yet, measure every turn, and write figures and report.
 
-    Each game is a folder EVALUATION/games/AGENT/GAME with an mp4 per turn and `turns.jsonl`. After a stop the same
-    command plays only the missing turns and gives the same clips. Agents may be added later; an agent, benchmark or
-    setting that has changed is refused. At the end the main figures are printed, and what would bring the metrics that
-    are left out.
+    Each game is a folder EVALUATION/games/AGENT/GAME with an mp4 per turn and `turns.jsonl`. After a stop, the same
+    command plays only the missing turns and gives the same clips. You can add agents later, but the command stops with
+    an error if an agent, the benchmark or a setting has changed. At the end it prints the main metrics, and the options
+    that add the metrics left out.
 
         animegamer evaluate run eval/ --benchmark games.jsonl --agent ours=run/adapt/result --agent others=clips/
     """
@@ -102,7 +104,7 @@ def run(
 
 
 def _check(out: Path, benchmark: Path, agents: list[str], steps: int, yardsticks: Yardsticks) -> None:
-    """Raise a UserError for what cannot be used, before the networks' packages are imported and games are played."""
+    """Raise a UserError for an unusable input, before we import the networks' packages and play games."""
     from flows.evaluate.inputs import TypedAgent
     from models.engine_options import check_steps
     from training.evaluation.benchmark import read_benchmark
@@ -117,12 +119,24 @@ def _check(out: Path, benchmark: Path, agents: list[str], steps: int, yardsticks
 
 
 def _print_figures(evaluation: EvaluationFolder, yardsticks: Yardsticks) -> None:
-    from flows.console.evaluation import figures_table
     from training.evaluation.figures import Figures
 
     console.print(figures_table(Figures.model_validate_json(evaluation.figures.read_bytes())))
     if left_out := " ".join(yardsticks.left_out(evaluation.benchmark)):
         say(left_out, "yellow")
+
+
+def figures_table(figures: Figures) -> Table:
+    """Table with a row per metric that was measured and a column per agent; the best value of a metric is bold."""
+    from training.evaluation.report.tables import PAPER_METRICS, by_metric
+
+    main = {*PAPER_METRICS, "identity", "cast_shown"}
+    means = by_metric(figures, [metric for metric in figures.metrics if metric.name in main])
+    agents = (Column(escape(name), justify="right", overflow="fold") for name in means.heads)
+    table = Table("", *agents, box=None, pad_edge=False, header_style="bold")
+    for row in means.rows:
+        table.add_row(row.name, *(f"[bold]{cell.value}[/]" if cell.is_best else cell.value for cell in row.cells))
+    return table
 
 
 def _endpoint(server: str | None, model: str, api_key_env: str) -> Endpoint | None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -27,53 +26,20 @@ if TYPE_CHECKING:
     from pipeline.publish.export.plan import ExportPlan
     from pipeline.publish.export.run import Written
 
-
-class TrainerName(StrEnum):
-    """Readers of an export."""
-
-    musubi_tuner = "musubi-tuner"
-    diffusion_pipe = "diffusion-pipe"
-    onetrainer = "onetrainer"
-    ai_toolkit = "ai-toolkit"
-    simpletuner = "simpletuner"
-    diffsynth = "diffsynth"
-    finetrainers = "finetrainers"
-    videox_fun = "videox-fun"
-    folder = "folder"
-    huggingface = "huggingface"
-
-
-class PresetName(StrEnum):
-    """Families of models, with their frames, rate and size."""
-
-    wan = "wan"
-    hunyuan = "hunyuan"
-    ltx = "ltx"
-    cogvideox = "cogvideox"
-
-
-class TableName(StrEnum):
-    """Kinds of a table of clips."""
-
-    csv = "csv"
-    json = "json"
-    jsonl = "jsonl"
-
-
-class FormName(StrEnum):
-    """Forms of a caption."""
-
-    instruction = "instruction"
-    sentence = "sentence"
-    tags = "tags"
+Trainer = Literal[
+    "musubi-tuner", "diffusion-pipe", "onetrainer", "ai-toolkit", "simpletuner",
+    "diffsynth", "finetrainers", "videox-fun", "folder", "huggingface",
+]  # fmt: skip
+Preset = Literal["wan", "hunyuan", "ltx", "cogvideox"]
+"""Families of models, with their frames, rate and size."""
 
 
 def export(
     dataset: DatasetPlace,
-    trainer: Annotated[TrainerName, typer.Option("--for", help="Trainer or other reader to export for.")],
+    trainer: Annotated[Trainer, typer.Option("--for", help="Trainer or other reader to export for.")],
     out: Annotated[str, typer.Option("--out", "-o", help="Folder of the export: new, or an earlier one to update.")],
     preset: Annotated[
-        PresetName | None,
+        Preset | None,
         typer.Option(help="Cut the clips again, in the format of these models. [default: keep the clips as they are]"),
     ] = None,
     film: FilmOption = None,
@@ -83,7 +49,7 @@ def export(
     tag: TagOption = None,
     search: SearchOption = "",
     captions: Annotated[
-        FormName | None,
+        Literal["instruction", "sentence", "tags"] | None,
         typer.Option(help="Form of the captions. [default: a sentence for trainers, the instruction line for others]"),
     ] = None,
     trigger: Annotated[str, typer.Option(metavar="WORD", help="Start all captions with this word.")] = "",
@@ -92,7 +58,7 @@ def export(
         typer.Option(metavar="NAME=OTHER", help="Rename a character in captions: Ponyo=p0ny0. May be repeated."),
     ] = None,
     table: Annotated[
-        TableName | None,
+        Literal["csv", "json", "jsonl"] | None,
         typer.Option(help="Format of the table of clips, if the trainer reads one. [default: keeps captions best]"),
     ] = None,
 ) -> None:
@@ -118,14 +84,14 @@ def export(
     if is_address(out):
         raise UserError("--out is an address; export to a folder of this machine, and upload that")
     request = ExportRequest(
-        trainer=TRAINERS[trainer.value],
+        trainer=TRAINERS[trainer],
         out=Path(out),
-        preset=PRESETS[preset.value] if preset else None,
+        preset=PRESETS[preset] if preset else None,
         choice=clip_choice(film=film, split=split, level=level, character=character, tag=tag, search=search),
-        form=CaptionForm(captions.value) if captions else None,
+        form=CaptionForm(captions) if captions else None,
         trigger=trigger.strip(),
         names=parse_names(name or ()),
-        table=table.value if table else None,
+        table=table,
     )
     opened = open_workspace(dataset).dataset
     with read_locked(opened.root, "animegamer export"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -16,28 +15,9 @@ from pipeline.core.errors import UserError, disk_errors
 if TYPE_CHECKING:
     from models.config import ModelConfig
 
-
-class ModelSize(StrEnum):
-    """Sizes of a new model."""
-
-    tiny = "tiny"
-    mini = "mini"
-    full = "full"
-
-
-class AgentName(StrEnum):
-    """Baselines that can play a game instead of the model."""
-
-    gc = "gc"
-    gfc = "gfc"
-    gsc = "gsc"
-
-
-class LevelTable(StrEnum):
-    """Published tables of motion level to motion scope."""
-
-    decoder = "decoder"
-    app = "app"
+AgentName = Literal["gc", "gfc", "gsc"]
+"""Baselines that can play a game instead of the model."""
+ModelSize = Literal["tiny", "mini", "full"]
 
 
 def need_networks() -> None:
@@ -53,10 +33,10 @@ def new_checkpoint(
     size: Annotated[
         ModelSize,
         typer.Option(
-            help="`tiny` runs on any CPU, with random frozen parts; `mini` is trained whole on two cores; `full` is "
-            "the published model."
+            help="Choose `tiny` for any CPU (frozen parts are random), `mini` to train all parts on two cores, or "
+            "`full`, the published model."
         ),
-    ] = ModelSize.tiny,
+    ] = "tiny",
     base: Annotated[
         list[str] | None,
         typer.Option(
@@ -90,7 +70,7 @@ def new_checkpoint(
 def _write_checkpoint(folder: Path, size: ModelSize, base: list[str], seed: int) -> None:
     from models.config import CONFIGS
 
-    config = with_bases(CONFIGS[size.value](), base)
+    config = with_bases(CONFIGS[size](), base)
     with importing():
         from models.untrained import new_checkpoint
 
@@ -98,13 +78,15 @@ def _write_checkpoint(folder: Path, size: ModelSize, base: list[str], seed: int)
 
 
 def _write_baseline(folder: Path, agent: AgentName, size: ModelSize, seed: int) -> None:
-    if size is ModelSize.mini:
-        raise UserError("at mini there is GC alone, made of a checkpoint: train gc --recipe mini --from CHECKPOINT")
+    if size == "mini":
+        raise UserError(
+            "the size mini has only the baseline GC, made from a checkpoint: train gc --recipe mini --from CHECKPOINT"
+        )
     with importing():
         from training.baselines.config import full, tiny
         from training.baselines.folder import new_baseline
 
-    new_baseline(folder, full(agent.value) if size is ModelSize.full else tiny(agent.value), seed)
+    new_baseline(folder, full(agent) if size == "full" else tiny(agent), seed)
 
 
 def with_bases(config: ModelConfig, assignments: list[str]) -> ModelConfig:
@@ -122,8 +104,7 @@ def with_bases(config: ModelConfig, assignments: list[str]) -> ModelConfig:
             raise UserError(f"--base {text}: give NAME=SOURCE, with one of the names {', '.join(sorted(bases))}")
         if name in config.whole:
             raise UserError(
-                f"--base {text}: size {config.size} trains {name} from scratch, so it takes no base; "
-                "omit --base, or choose another --size"
+                f"--base {text}: size {config.size} trains {name} from scratch; omit --base, or choose another --size"
             )
         bases[name] = Base.of_folder(name, Path(source)) if Path(source).is_dir() else Base(id=source)
     return config.replaced(bases=bases)
@@ -138,8 +119,8 @@ def import_weights(
         str | None, typer.Option(help="Name of the released model, such as `Qiqi`, if SRC holds several.")
     ] = None,
     levels: Annotated[
-        LevelTable, typer.Option(help="Published table that maps motion levels to motion scopes.")
-    ] = LevelTable.decoder,
+        Literal["decoder", "app"], typer.Option(help="Published table that maps motion levels to motion scopes.")
+    ] = "decoder",
 ) -> None:
     """Convert the weights released by the authors of AnimeGamer into a checkpoint.
 
@@ -158,10 +139,9 @@ def import_weights(
     with importing():
         from models.released.importer import import_weights as convert
 
-    table: Literal["decoder script", "app"] = "app" if levels is LevelTable.app else "decoder script"
     try:
         with Bars().watching(), watched(target.name, "import") as watch:
-            imported = convert(source, target, table, character, watch)
+            imported = convert(source, target, "app" if levels == "app" else "decoder script", character, watch)
     except KeyboardInterrupt:
         say(STOPPED, "yellow")
         raise typer.Exit(130) from None

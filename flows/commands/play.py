@@ -38,10 +38,7 @@ def play(
         Path | None, typer.Option(help="Text file with one instruction per line; `#` starts a comment line.")
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the shots and the log.")] = None,
-    agent: Annotated[
-        AgentName | None,
-        typer.Option(help="Play a baseline instead of the model. Needs --game."),
-    ] = None,
+    agent: Annotated[AgentName | None, typer.Option(help="Play a baseline instead of the model. Needs --game.")] = None,
     serve: Annotated[bool, typer.Option("--serve", help="Serve a page to play on, on this machine only.")] = False,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0 takes any free port.")] = 8731,
     open: Annotated[bool, typer.Option("--open", help="With --serve: open the page in the browser.")] = False,
@@ -123,7 +120,7 @@ def play(
 
             with Bars().watching():
                 film = play_baseline(
-                    agent.value, game, checkpoint, out, seed=seed, device=options.device, offload=options.offload
+                    agent, game, checkpoint, out, seed=seed, device=options.device, offload=options.offload
                 )
             typer.echo(film)
         elif game and out:

@@ -40,11 +40,7 @@ def review(
 
 
 def local_dataset(place: str) -> Dataset:
-    """Open a dataset in a folder of this machine.
-
-    Raises:
-        UserError: it is at an address, or is no dataset.
-    """
+    """Open a dataset in a folder of this machine. UserError if it is at an address, or is no dataset."""
     from pipeline.core.store import open_dataset
     from pipeline.remote.objects import is_address
 

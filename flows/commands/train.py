@@ -28,8 +28,8 @@ RecipeOption = Annotated[
     ),
 ]
 STOPPED = """\
-stopped at once: steps after the newest saved state are lost; the same command goes on from that state, or from the \
-start without one"""
+stopped at once: steps after the newest saved state are lost; the same command resumes from that state, or starts over \
+without one"""
 Ablated = Annotated[Ablation | None, typer.Option(help="Make one change to the recipe, as in the paper's tables.")]
 
 
@@ -45,10 +45,7 @@ def train(
     out: Annotated[Path, typer.Option("--out", "-o", help="Write the run to this folder, or resume the run in it.")],
     start: Annotated[
         Path | None,
-        typer.Option(
-            "--from",
-            help="Start from this checkpoint if the run has no earlier phase. [default: a new one]",
-        ),
+        typer.Option("--from", help="Start from this checkpoint if the run has no earlier phase. [default: a new one]"),
     ] = None,
     fork_from: Annotated[
         Path | None,
@@ -95,13 +92,13 @@ def train(
         animegamer train all --data data/ --out run/
         animegamer play --checkpoint run/adapt/result --serve
 
-    Ctrl-C and SIGTERM save the step in progress. After them, or after a kill, the same command resumes from the newest
-    saved state; with more `steps` in the recipe, a phase goes on after its end. Each phase writes a checkpoint to
+    Ctrl-C and SIGTERM save the step in progress. After a stop or a kill, the same command resumes from the newest
+    saved state. If you raise `steps` in the recipe, it extends a finished phase. Each phase writes a checkpoint to
     run/PHASE/result, pictures to run/PHASE/pictures, figures to run/log (`tensorboard --logdir run/log`).
     """
     if not accelerate and (machine_rank is not None or main_address):
         raise typer.BadParameter("--machine-rank and --main-address go with --accelerate")
-    if fork_from and part in (TrainPart.gc, TrainPart.gfc):
+    if fork_from and part in ("gc", "gfc"):
         raise typer.BadParameter("--fork-from goes with the phases of the model, not with a baseline")
     need_networks()
     try:
@@ -122,7 +119,7 @@ def train(
     except ValidationError as error:
         raise UserError(faults_of(error)) from None
     recipe_read = _check_paths(part, request)
-    if part is not TrainPart.all and not accelerate:
+    if part != "all" and not accelerate:
         typer.echo(_train_part(part, request, recipe_read))
         return
     try:
@@ -132,7 +129,7 @@ def train(
         raise typer.Exit(128 + stop.by) from None
 
 
-def recipe(recipe: Annotated[RecipeName, typer.Argument()] = RecipeName.tiny, ablation: Ablated = None) -> None:
+def recipe(recipe: Annotated[RecipeName, typer.Argument()] = "tiny", ablation: Ablated = None) -> None:
     """Print a recipe as TOML, with the meaning of every key; a `train --config` file needs only the changed keys."""
     from pipeline.core.toml import as_toml
     from training.recipes import read_recipe
@@ -141,15 +138,15 @@ def recipe(recipe: Annotated[RecipeName, typer.Argument()] = RecipeName.tiny, ab
 
 
 def _check_paths(part: TrainPart, request: TrainRequest) -> TrainRecipe | None:
-    """Refuse what cannot be used, before the networks' packages are imported; make the folder of a run if all can be.
+    """Check the inputs before the networks' packages are imported, and create the folder of the run.
 
-    A fork has recipe and start of another run, and later phases of a run begun before may do without the start.
+    A fork takes recipe and start from another run. Later phases of an existing run do not need the start.
 
     Returns:
-        The recipe, since the file may be a pipe, which is read once only; None for a fork.
+        The recipe (its file may be a pipe, which can be read only once), or None for a fork.
 
     Raises:
-        UserError: as later, where each is used.
+        UserError: an input cannot be used.
     """
     from models.config import ModelConfig
     from training.baselines.config import NOT_AT_MINI, BaselineConfig
@@ -161,12 +158,12 @@ def _check_paths(part: TrainPart, request: TrainRequest) -> TrainRecipe | None:
     if request.fork_from and not is_begun_fork:  # once begun, the other run is not read any more
         SavedState.at(request.fork_from.absolute())
     recipe = None if request.fork_from or is_begun_fork else _named_recipe(request)
-    is_baseline, is_mini = part in (TrainPart.gc, TrainPart.gfc), recipe is not None and recipe.model.size == "mini"
-    if is_mini and is_baseline and (part is TrainPart.gfc or not request.start):
+    is_baseline, is_mini = part in ("gc", "gfc"), recipe is not None and recipe.model.size == "mini"
+    if is_mini and is_baseline and (part == "gfc" or not request.start):
         raise UserError(NOT_AT_MINI)
     for source in sources_of(request.data):
         open_index(source.address)
-    if recipe and request.start and (part not in (TrainPart.game, TrainPart.adapt) or not request.out.exists()):
+    if recipe and request.start and (part not in ("game", "adapt") or not request.out.exists()):
         (BaselineConfig if is_baseline and not is_mini else ModelConfig).read(request.start)
     if recipe:  # the folder of a fork is made with its state, which can still be refused
         with disk_errors(request.out):
@@ -175,27 +172,27 @@ def _check_paths(part: TrainPart, request: TrainRequest) -> TrainRecipe | None:
 
 
 def _check_files(part: TrainPart, request: TrainRequest) -> None:
-    if (part is TrainPart.all or request.accelerate) and request.config and request.config.is_fifo():
+    if (part == "all" or request.accelerate) and request.config and request.config.is_fifo():
         raise UserError(f"{request.config} is a pipe, which only one process can read; name a file as --config")
     if request.accelerate and not request.accelerate.is_file():
         raise UserError(
             f"{request.accelerate} does not exist; `accelerate config --config_file FILE` writes such a file"
         )
     if request.features and request.features.is_file():
-        raise UserError(f"{request.features}: is a file; name a folder as --features")
+        raise UserError(f"{request.features} is a file; name a folder as --features")
 
 
 def _train_part(part: TrainPart, request: TrainRequest, recipe_read: TrainRecipe | None) -> Path:
     with _prepared(request, recipe_read) as (run_folder, recipe):
-        if part in (TrainPart.gc, TrainPart.gfc):
+        if part == "gc" or part == "gfc":
             from training.baselines.run import train_baseline
 
-            return train_baseline("gc" if part is TrainPart.gc else "gfc", run_folder, recipe, request.start)
+            return train_baseline(part, run_folder, recipe, request.start)
         from training.run import TrainingRun
 
         run = TrainingRun(run_folder, recipe, request.start)
         phases = {"features": run.features, "shot": run.shot, "game": run.game, "adapt": run.adapt}
-        return phases[part.value]()
+        return phases[part]()
 
 
 def _forked_recipe(request: TrainRequest) -> TrainRecipe:
@@ -215,7 +212,7 @@ def _forked_recipe(request: TrainRequest) -> TrainRecipe:
 def _named_recipe(request: TrainRequest) -> TrainRecipe:
     from training.recipes import read_recipe
 
-    return read_recipe(request.recipe or RecipeName.tiny, request.ablation, request.config)
+    return read_recipe(request.recipe or "tiny", request.ablation, request.config)
 
 
 @contextmanager
@@ -235,7 +232,7 @@ def _prepared(request: TrainRequest, recipe_read: TrainRecipe | None) -> Iterato
             data = (request.features, recipe.data.names)
             yield RunFolder(request.out, request.data, request.trackers, *callbacks, *data), recipe
     except Terminated as stop:
-        say(f"{stop}; the same command goes on{' from it' if stop.step else ''}", "yellow")
+        say(f"{stop}; the same command resumes{' from it' if stop.step else ''}", "yellow")
         raise
     except KeyboardInterrupt:
         say(STOPPED, "yellow")

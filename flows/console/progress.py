@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 SECONDS_BETWEEN_LINES = 30.0
 STOP_SECONDS = 8.0
-"""Timeout of a clean stop; then the process exits at once, which is safe: files get their final name when complete."""
+"""Timeout of a clean stop. Exiting at once after it is safe, because files get their final name only when complete."""
 STOPPED = "stopped; finished work is kept, the same command resumes from here"
 
 
@@ -51,7 +51,7 @@ def importing() -> Iterator[None]:
         TextColumn("{task.description}"),
         console=console,
         transient=True,
-        redirect_stdout=False,  # what is imported keeps the streams that it finds
+        redirect_stdout=False,  # imported packages keep a reference to the streams
         redirect_stderr=False,
         disable=not console.is_terminal or os.environ.get("RANK", "0") != "0",
     )

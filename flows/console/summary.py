@@ -26,7 +26,6 @@ def print_summary(plan: Plan, failures: Sequence[str]) -> int:
     """Print the summary of a build and return its exit code: 0 all good, 1 nothing built, 2 built with failures.
 
     Args:
-        plan: the plan that was run.
         failures: a line for each failed part, with the reason.
     """
     folders = [plan.dataset.folder(film_id) for film_id in plan.films]
@@ -43,7 +42,7 @@ def print_summary(plan: Plan, failures: Sequence[str]) -> int:
     failed = {folder.film_id for folder in folders if folder.failure}  # named above, with the reason
     for film in left_out(plan.dataset, plan.in_shards):
         if film.film_id not in failed:
-            why = "its stages do not fit together any more; name it in a build to make them and publish it again"
+            why = "its stages do not match any more; name the film in a build to redo and publish it"
             say(f"not in the shards any more  {film.name}: {why}", "yellow")
     if plan.publishing and (plan.dataset.root / "shards" / "index.json").exists():
         for label, name in (("shards", "shards"), ("card", "README.md"), ("report", "report.html")):
@@ -81,7 +80,7 @@ def _hours(hours: float) -> str:
 
 
 def film_row(folder: FilmFolder) -> tuple[str, ...]:
-    """Row of a film: name, length, scenes, clips, kept, and the dropped clips by first reason; a dash if unknown."""
+    """Return the columns of a film; its dropped clips are counted by their first reason, and a dash means unknown."""
     minutes, seconds = divmod(round(folder.film.duration_seconds), 60)
     head = folder.film.name, f"{minutes}:{seconds:02d}"
     if not folder.stage_record("cut"):

@@ -1,12 +1,12 @@
 """Folder of clips as an agent: games that were played elsewhere, `FOLDER/<game>/*.mp4`, a clip per turn.
 
-With `FOLDER/<game>/turns.jsonl` its lines name the clips: by their instructions if all lines have one and no two turns
-of the game the same, else by their ids. Without it, the number at the end of a clip's name is its turn (`0001.mp4`,
-`scene-12.mp4`).
+The lines of `FOLDER/<game>/turns.jsonl`, if it exists, assign clips to turns: by instruction if every line has one and
+all turns of the game differ, otherwise by id. Without that file, the number at the end of a clip's name is its turn
+(`0001.mp4`, `scene-12.mp4`).
 
-Clips of another frame rate are taken at 8 frames per second; length and size are kept. Clips that the readers would
-misread, such as those of 10 bit, full range or odd sides, are encoded anew. What differs, or is missing, is said in the
-agent's note.
+Clips with another frame rate are resampled to 8 frames per second; length and size stay. Clips that our readers would
+decode wrongly (10-bit, full-range or odd-sized video) are encoded again. The agent's note lists what is changed or
+missing.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Survey:
-    """Clips of a folder, by game and turn, and what a reader of their figures has to know."""
+    """Clips of a folder, by game and turn, and a note for readers of their metrics."""
 
     clips: dict[str, dict[int, Found]]
     note: str
@@ -68,21 +68,20 @@ def survey(folder: Path, benchmark: Benchmark) -> Survey:
     """Assign the clips of a folder to the turns of a benchmark.
 
     Raises:
-        PlayedError: it holds none of the benchmark's games, a clip cannot be used, or its turn is unclear; the message
-            names the clip and the remedy.
+        PlayedError: no game of the benchmark is there, a clip cannot be used, or its turn is unclear.
     """
     clips = {game.name: _clips_by_turn(folder / game.name, game) for game in benchmark.games}
     if not any(clips.values()):
         theirs = sorted({path.parent.name for path in clips_of(folder)})
         raise PlayedError(
-            f"{folder}: holds none of the benchmark's games; its folders are {first_few(theirs, MOST_NAMED)}, "
-            f"the benchmark's games {first_few(list(clips), MOST_NAMED)}; rename the folders"
+            f"{folder} has no folder named after a game of the benchmark. Its folders are "
+            f"{first_few(theirs, MOST_NAMED)}; rename them to {first_few(list(clips), MOST_NAMED)}"
         )
     return Survey(clips, " ".join([*_shapes(clips), *_reordered(clips), *_gaps(clips, benchmark)]))
 
 
 def bring_in(source: Path, benchmark: Benchmark, target: Path) -> None:
-    """Copy the clips of the benchmark's games, with a log each, to an agent's folder; games that are there stay.
+    """Copy the clips of the benchmark's games to an agent's folder, each game with a log; skip games that exist there.
 
     Raises:
         PlayedError: as `survey`.
@@ -110,7 +109,7 @@ def _clips_by_turn(folder: Path, game: BenchmarkGame) -> dict[int, Found]:
 
 
 def _in_order(folder: Path, game: BenchmarkGame, turns: Sequence[PlayedTurn]) -> dict[int, tuple[Path, PlayedLine]]:
-    """Assign the lines of a log to turns: by instruction if all lines have one and no two panels have the same."""
+    """Assign the lines of a log to turns: by instruction if every line has one and all panels differ, else by id."""
     asked = [panel.instruction for panel in game.panels]
     if len(set(asked)) < len(asked) or not all(turn.line.instruction for turn in turns):
         return _by_ids(folder, turns)
@@ -140,8 +139,8 @@ def _numbered(folder: Path, game: BenchmarkGame) -> dict[int, Path]:
     numbers = [int(found[1]) if (found := _NUMBER.search(path.stem)) else 0 for path in paths]
     if len(set(numbers)) < len(numbers) or not all(1 <= number <= len(game.panels) for number in numbers):
         raise PlayedError(
-            f"{folder}: which of its {len(paths)} clips shows which of the game's {len(game.panels)} turns is unclear; "
-            "name them by turn: 0001.mp4, 0002.mp4, ..."
+            f"{folder}: the names of its {len(paths)} clips do not say which of the game's {len(game.panels)} turns "
+            "each shows; name them by turn, 0001.mp4, 0002.mp4, ..."
         )
     return dict(zip(numbers, paths, strict=True))
 
@@ -150,9 +149,7 @@ def _checked(path: Path) -> ClipShape:
     try:
         shape = clip_shape(path)
     except RecordError as error:
-        raise PlayedError(
-            f"{path}: {error.reason}; replace it, or remove it: its turn then counts as missing"
-        ) from error
+        raise PlayedError(f"{path}: {error.reason}; replace it, or remove it and count its turn as missing") from error
     if _frames_at(shape, FPS) < 2:
         raise PlayedError(f"{path}: {shape.frames} frames at {shape.fps} per second are too few to show motion")
     return shape
@@ -163,7 +160,7 @@ def _frames_at(shape: ClipShape, fps: Fraction) -> int:
 
 
 def _copy(found: Found, target: Path) -> None:
-    """Copy a clip; one that the readers would misread is encoded anew, at another rate its nearest earlier frames."""
+    """Copy a clip, or encode it again at our frame rate (from the nearest earlier frames) and in our format."""
     shape = found.shape
     if shape.fps == FPS and shape.is_plain:
         shutil.copyfile(found.path, target)
@@ -178,12 +175,9 @@ def _shapes(clips: dict[str, dict[int, Found]]) -> list[str]:
     counts = Counter(found.shape for turns in clips.values() for found in turns.values())
     said = [
         f"{count} clips of {shape.width}x{shape.height}, {float(shape.frames / shape.fps):.3g} s"
-        + ("" if shape.fps == FPS else f", at {float(shape.fps):.4g} frames per second, taken at {FPS}")
-        + (
-            ""
-            if shape.is_plain
-            else f", encoded anew from {shape.coding}" + (", turned" if shape.quarter_turns else "")
-        )
+        + (f", resampled from {float(shape.fps):.4g} to {FPS} frames per second" if shape.fps != FPS else "")
+        + (f", encoded again from {shape.coding}" if not shape.is_plain else "")
+        + (", turned" if shape.quarter_turns else "")
         for shape, count in counts.most_common(MOST_NAMED)
     ]
     more = len(counts) - MOST_NAMED
@@ -193,10 +187,7 @@ def _shapes(clips: dict[str, dict[int, Found]]) -> list[str]:
 def _reordered(clips: dict[str, dict[int, Found]]) -> list[str]:
     """Name the games whose clips are in another order than the benchmark's turns."""
     moved = [name for name, turns in clips.items() if list(turns) != sorted(turns)]
-    said = (
-        f"Clips in another order, put in that of the benchmark by their instructions: {first_few(moved, MOST_NAMED)}."
-    )
-    return [said] if moved else []
+    return [f"Clips sorted into the benchmark's order by instruction: {first_few(moved, MOST_NAMED)}."] if moved else []
 
 
 def _gaps(clips: dict[str, dict[int, Found]], benchmark: Benchmark) -> list[str]:

@@ -50,7 +50,7 @@ class TypedAgent:
 
 
 def clips_of(folder: Path) -> list[Path]:
-    """Return the clips of all games in a folder; hidden files, of macOS or of a killed program, are none."""
+    """Return the clips of all games in a folder, without hidden files."""
     return sorted(folder.glob(f"[!.]*/{CLIPS}"))
 
 
@@ -62,8 +62,8 @@ def _held_by(folder: Path) -> Literal["checkpoint", "baseline", "clips"]:
     if clips_of(folder):
         return "clips"
     raise UserError(
-        f"{folder}: neither a checkpoint ({CHECKPOINT}), nor a baseline ({BASELINE}), nor clips of games: it has no "
-        "GAME/0001.mp4; a film of a whole game has to be cut into a clip per turn"
+        f"{folder} holds no checkpoint ({CHECKPOINT}), baseline ({BASELINE}) or clips of games (GAME/0001.mp4); cut a "
+        "film of a whole game into one clip per turn"
     )
 
 
@@ -119,13 +119,13 @@ class Yardsticks:
 
     @property
     def clip_size(self) -> tuple[int, int]:
-        """Width and height of the clips whose pixels the level edges are in; published edges are for the default."""
+        """Width and height of the dataset's clips, in whose pixels its level edges are measured."""
         record = {} if self.dataset is None else self.dataset.record.config.get("clips", {})
         clips = ClipSettings.model_validate(record)
         return clips.width, clips.height
 
     def truths(self, benchmark: Benchmark) -> dict[str, Path]:
-        """Return the real clips of panels by clip id, as far as they are on disk."""
+        """Return the real clips of panels that exist on disk, by clip id."""
         if self.dataset is None:
             return {}
         ids = {panel.clip_id for game in benchmark.games for panel in game.panels if panel.clip_id}
@@ -133,7 +133,7 @@ class Yardsticks:
         return {clip_id: path for clip_id, path in paths.items() if path.exists()}
 
     def left_out(self, benchmark: Benchmark) -> Iterator[str]:
-        """Yield a sentence for the metrics that each missing yardstick leaves out, with what would bring them."""
+        """Yield a sentence per missing yardstick, with the metrics that it leaves out and the option that adds them."""
         if not self.clip:
             yield "CLIP-I, CLIP-T and CLIP-T^E are not measured: --clip names a CLIP."
         if not self.dreamsim:

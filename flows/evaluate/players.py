@@ -1,7 +1,7 @@
 """Players: agents that play game after game of a benchmark with networks that are loaded once.
 
-`turns` plays what a game folder lacks. A game that is resumed gets the same turns as one played without a stop. Scenes
-of the baselines by a language model are kept on disk, so that a game that goes on asks for none twice:
+`turns` plays the turns that a game folder lacks. A resumed game gets the same turns as an uninterrupted one. The scenes
+that a language model writes for the baselines are stored on disk, so a resumed game does not request a scene twice:
 
     EVALUATION/scenes/<hash of model, prompt, story and instruction>.json
 """
@@ -53,11 +53,11 @@ class Player(Protocol):
         ...
 
     def load(self) -> None:
-        """Load the networks, unless they are loaded: else the first turn would take the time and memory of it."""
+        """Load the networks before the first turn, so that its cost does not include loading them."""
         ...
 
     def turns(self, folder: GameFolder, instructions: Sequence[str]) -> Iterator[Turn]:
-        """Yield the turns that a game folder lacks; each is to be kept before the next is asked for."""
+        """Yield the turns that a game folder lacks. The caller must save each turn before it requests the next one."""
         ...
 
 
@@ -131,13 +131,13 @@ class BaselinePlayer:
 
 
 def player_of(agent: AgentEntry, options: EngineOptions, router: Router | None = None) -> Player:
-    """Return the player of an agent that has weights; `router` is that of a baseline."""
+    """Return the player of an agent that has weights. A baseline gets its scenes from `router`."""
     folder = Path(agent.folder)
     return CheckpointPlayer(folder, options) if agent.kind == "checkpoint" else BaselinePlayer(folder, options, router)
 
 
 class KeptScenes:
-    """Router that asks a language model for what its folder lacks."""
+    """Router that requests only the scenes that its folder lacks from a language model."""
 
     def __init__(self, router: LanguageRouter, folder: Path) -> None:
         self._router, self._folder = router, folder
@@ -159,10 +159,10 @@ class KeptScenes:
             with disk_errors(path):
                 return _SCENE.validate_json(path.read_bytes())
         except ValidationError as error:
-            raise UserError(f"{path}: damaged ({faults_of(error)}); delete it, and it is asked for again") from error
+            raise UserError(f"{path} is damaged ({faults_of(error)}); delete it to request the scene again") from error
 
 
 def _asked(turn: StoryTurn) -> dict[str, object]:
-    """Return what the language model reads of an earlier turn; the time that its scene took is no part of it."""
+    """Return what the language model reads of an earlier turn."""
     scene = {"description": turn.scene.description, "state": asdict(turn.scene.state)}
     return {"instruction": turn.instruction, "scene": scene}

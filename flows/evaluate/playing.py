@@ -1,8 +1,8 @@
 """Playing of a benchmark: the missing turns of every agent's every game, in EVALUATION/games/<agent>/<game>/.
 
-A turn is on disk before the next is played, so that a stop costs one turn. Whatever is there is not played again, and a
-resumed game has the same clips as one played without a stop. With each turn its cost is kept: the time to its first
-frame, and the peak memory of the GPU, or of the process without one.
+A turn is on disk before the next one is played, so a stop costs at most one turn. Finished turns are not played again,
+and a resumed game has the same clips as an uninterrupted one. Each turn is stored with its cost: the time to its first
+frame, and the peak memory of the GPU or, without a GPU, of the process.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from training.evaluation.folder import AgentEntry, EvaluationFolder
 
 _STATUS, _CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 _RESET_PEAK = "5"
-"""Value that makes Linux measure the peak of resident memory anew."""
+"""Value that makes Linux reset its peak of resident memory."""
 
 
 def play_all(evaluation: EvaluationFolder, options: EngineOptions, endpoint: Endpoint | None = None) -> None:
-    """Play what is missing, agent by agent; an agent's networks are freed before the next one's are loaded.
+    """Play the missing turns, agent by agent; free an agent's networks before those of the next agent are loaded.
 
-    Every agent is checked before the first turn is played. The language model at `endpoint` routes the baselines.
+    All agents are checked before the first turn is played. The language model at `endpoint` routes the baselines.
 
     Raises:
-        UserError: an agent cannot play an instruction, or a folder cannot be used; the message names the remedy.
+        UserError: an agent cannot play an instruction, or a folder cannot be used.
     """
     for agent in _with_missing_turns(evaluation):
         if agent.kind != "folder":
@@ -54,7 +54,7 @@ def play_all(evaluation: EvaluationFolder, options: EngineOptions, endpoint: End
 
 
 def _bring_in(evaluation: EvaluationFolder, agent: AgentEntry) -> None:
-    """Copy the missing games of a folder of clips, while its clips are those of which the agent's note speaks."""
+    """Copy the missing games of a folder of clips, unless its clips have changed since the agent's note was written."""
     source = Path(agent.folder)
     if identity_of_clips(source) == agent.identity:
         bring_in(source, evaluation.benchmark, evaluation.games / agent.name)
@@ -66,12 +66,12 @@ def _router_of(agent: AgentEntry, evaluation: EvaluationFolder, endpoint: Endpoi
     if not agent.router:
         return None
     if endpoint is None or endpoint.model != agent.router:
-        raise UserError(f"{agent.name} is routed by {agent.router}: name it with --server and --model")
+        raise UserError(f"{agent.name} is routed by {agent.router}: name that model with --server and --model")
     return KeptScenes(LanguageRouter(endpoint), evaluation.path / "scenes")
 
 
 def game_seed(seed: int, game: str) -> int:
-    """Seed of a game: equal for all agents, so that they are compared on equal noise, and different between games."""
+    """Return the seed of a game, which is equal for all agents and differs between games."""
     return int.from_bytes(hashlib.sha256(f"{seed} {game}".encode()).digest()[:6], "big")
 
 
@@ -114,7 +114,7 @@ def _play_game(path: Path, game: BenchmarkGame, player: Player, seed: int, watch
 
 
 def with_costs(turns: Iterator[Turn], device: torch.device) -> Iterator[tuple[Turn, TurnCost]]:
-    """Yield each turn with its cost: all agents draw a shot whole, so its first frame is there with its last."""
+    """Yield each turn with its cost. Agents draw a shot's frames together, so the first one comes with the last."""
     while True:
         _reset_peak(device)
         started = time.perf_counter()
@@ -128,7 +128,7 @@ def _reset_peak(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         return
-    with suppress(OSError):  # not Linux, or a container that forbids it: the peak is that of the process so far
+    with suppress(OSError):  # without Linux, or in a container that forbids the reset: report the peak since the start
         _CLEAR_REFS.write_text(_RESET_PEAK, encoding="ascii")
 
 

@@ -1,4 +1,4 @@
-"""Reporting of an evaluation: figures and report, made of all measures after every command that adds some."""
+"""Figures and report of an evaluation, written again from all measures after every command that adds some."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CATALOGUE: tuple[Metric, ...] = (*METRICS, *JUDGE_METRICS, *STUDY_METRICS)
 
 
 def remake_report(evaluation: EvaluationFolder) -> Path:
-    """Make figures of all measures, and the report of them; return its path.
+    """Write the figures and the report of all measures, and return the report's path.
 
     Raises:
         UserError: a table of measures, or a summary of them, is damaged.

@@ -1,6 +1,6 @@
-"""Evaluation from a request to its report, `animegamer evaluate run`: agents are read, play, and are measured.
+"""Evaluation from a request to its report, for `animegamer evaluate run`.
 
-Networks that are not named leave out their metrics, and a note in the report names the option that adds them.
+If a network is not given, its metrics are left out, and a note in the report names the option that adds them.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ def read_agents(typed: Sequence[str], benchmark: Benchmark, router: str = "") ->
     """Return the agents named on the command line; `router` is the language model of the baselines.
 
     Raises:
-        UserError: one is not NAME=FOLDER, a name comes twice, a folder holds nothing that plays or was played, or its
-            clips cannot be assigned to the turns of the benchmark.
+        UserError: an agent is not NAME=FOLDER, a name is repeated, a folder holds no agent and no clips, or its clips
+            cannot be assigned to the turns of the benchmark.
     """
     agents = tuple(_read_agent(text, benchmark, router) for text in typed)
     names = [agent.name for agent in agents]
     for name in names:
         if names.count(name) > 1:
-            raise UserError(f"--agent {name}: named twice; give each agent a name of its own")
+            raise UserError(f"--agent {name} is given twice; give each agent a different name")
     return agents
 
 
@@ -62,7 +62,7 @@ def _read_agent(text: str, benchmark: Benchmark, router: str) -> AgentEntry:
 
 
 def _unlike_published(folder: Path, kind: AgentKind, router: str) -> str:
-    """Say that an agent's weights are random, if they are, and whence a baseline has its scenes."""
+    """Describe how an agent differs from the published one: random weights, and the source of a baseline's scenes."""
     agent = Checkpoint.open(folder) if kind == "checkpoint" else BaselineFolder.open(folder)
     said = []
     if agent.config.size == "tiny":
@@ -75,7 +75,7 @@ def _unlike_published(folder: Path, kind: AgentKind, router: str) -> str:
 
 
 def _settings_of(folder: Path) -> dict[str, str]:
-    """Return the settings of a checkpoint's networks in print, by dotted name such as `shot_encoder.variant`."""
+    """Return the settings of a checkpoint's networks as text, by dotted name such as `shot_encoder.variant`."""
     config = Checkpoint.open(folder).config
     sections = ("shot_encoder", "shot_decoder", "game_model", "conventions")
     nested = {f"{name}.{key}": value for name in sections for key, value in getattr(config, name).model_dump().items()}
@@ -102,19 +102,15 @@ def run_evaluation(
     yardsticks: Yardsticks = Yardsticks(),
     endpoint: Endpoint | None = None,
 ) -> EvaluationFolder:
-    """Play what is missing of an evaluation, new or existing; measure every turn, and write figures and report.
+    """Play the missing turns of a new or existing evaluation, measure every turn, and write figures and report.
 
     Args:
-        out: folder of the evaluation.
-        benchmark: benchmark file.
         agents: agents as `NAME=FOLDER`.
-        options: of the checkpoints' engines.
-        seed: of all games.
-        yardsticks: cast and networks to measure with.
-        endpoint: language model that gives baselines their scenes and states; None: they take instructions as they are.
+        endpoint: language model that writes the baselines' scenes and states. Without it, baselines draw the
+            instructions unchanged.
 
     Raises:
-        UserError: the request cannot be met, or differs from that of the folder; the message names the remedy.
+        UserError: the request cannot be met, or differs from the request in the folder.
     """
     check_steps(options.steps)
     games = read_benchmark(benchmark)
@@ -134,10 +130,10 @@ def run_evaluation(
 
 
 def measure_games(evaluation: EvaluationFolder, yardsticks: Yardsticks, device: str | None) -> EvaluationFolder:
-    """Measure every turn that was played, and return the evaluation with notes of what it was measured with.
+    """Measure every turn that was played, and return the evaluation with notes on the networks and data it used.
 
     Raises:
-        UserError: a network, the cast or a clip cannot be used; the message names the remedy.
+        UserError: a network, the cast or a clip cannot be used.
     """
     place = str(device_of(device))
     networks = MetricNetworks(

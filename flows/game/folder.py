@@ -40,7 +40,7 @@ from pipeline.video.clip_files import join_clips, write_clip
 CRF = 17
 """x264 quality of the shots, almost visually lossless."""
 FILM_SECONDS = 60.0
-"""Time since a film was last asked for, after which another one replaces it; before, a request may be opening it."""
+"""Seconds after which an unused film may be deleted: a more recent request may still be opening it."""
 
 
 @contextmanager
@@ -76,25 +76,20 @@ class GameFolder:
             GameError: the folder holds other files.
         """
         if path.exists() and not _is_free(path):
-            raise GameError(f"{path}: not empty, and no game that could go on; name another --out")
+            raise GameError(f"{path} is not empty and holds no game to resume; name another --out")
         write_json(path / "game.json", settings.model_dump(mode="json"))
         return cls(path, settings)
 
     @classmethod
     def open(cls, path: Path) -> GameFolder:
-        """Open an existing game.
-
-        Raises:
-            GameError: there is no game, or it is damaged.
-        """
+        """Open an existing game. GameError if there is no game, or it is damaged."""
         try:
             return cls(path, GameSettings.model_validate_json((path / "game.json").read_bytes()))
         except OSError as error:
-            raise GameError(f"{path}: no game here: game.json cannot be read ({error.strerror})") from error
+            raise GameError(f"{path} holds no game: game.json cannot be read ({error.strerror})") from error
         except ValidationError as error:
-            raise GameError(
-                f"{path / 'game.json'}: damaged, or of another version ({faults_of(error)}); name another --out"
-            ) from error
+            fault = f"is damaged, or of another version ({faults_of(error)}); name another --out"
+            raise GameError(f"{path / 'game.json'} {fault}") from error
 
     @property
     def turns(self) -> list[TurnRecord]:
@@ -102,13 +97,9 @@ class GameFolder:
         return list(self._turns.values())
 
     def turn(self, turn_id: str) -> TurnRecord:
-        """Return a turn by its id.
-
-        Raises:
-            GameError: the game has no such turn.
-        """
+        """Return a turn by its id. GameError if the game has no such turn."""
         if turn_id not in self._turns:
-            raise GameError(f"{self.path}: has no turn {turn_id!r}; `turns.jsonl` lists the turns it has")
+            raise GameError(f"{self.path} has no turn {turn_id!r}; choose one of the turns in `turns.jsonl`")
         return self._turns[turn_id]
 
     def path_to(self, turn_id: str) -> list[TurnRecord]:
@@ -119,7 +110,7 @@ class GameFolder:
         """Return the state of the game after a turn; None is the start of the game.
 
         Raises:
-            GameError: there is no such turn, or its files or those of its ancestors cannot be read.
+            GameError: there is no such turn, or its files or its ancestors' files cannot be read.
         """
         if turn_id is None:
             return GameState()
@@ -140,21 +131,21 @@ class GameFolder:
 
         Args:
             turn_id: the last turn to show.
-            out: path of the film; unset: `film-<id>.mp4` in the folder, which replaces earlier ones.
+            out: path of the film; by default `film-<id>.mp4` in the folder, which replaces earlier films.
 
         Raises:
             GameError: there is no such turn, or a shot cannot be read.
         """
         target = out or self.path / f"film-{self.turn(turn_id).id}.mp4"
-        with suppress(OSError):  # not there yet, or not ours
-            os.utime(target)  # in use: another request must not delete it
+        with suppress(OSError):  # if it does not exist yet, or is not ours
+            os.utime(target)  # marks the film as in use, so that another request does not delete it
         if out or not target.exists():
             clips = [self.clip_path(record.id) for record in self.path_to(turn_id)]
             try:
                 with replacing(target) as temporary:
                     join_clips(clips, temporary)
             except RecordError as error:
-                raise GameError(f"{self.path}: turn {error}; play the game again into another --out") from error
+                raise GameError(f"{self.path}, turn {error}; play the game again into another --out") from error
         if not out:
             self._delete_films(target)
         return target
@@ -175,7 +166,7 @@ class GameFolder:
         with disk_errors(self.path), self._locked_log() as log:
             for leftover in self.path.glob(f".{record.id}.*"):  # from a process killed while writing this turn
                 leftover.unlink()
-            for shown in (f"{record.id}.jpg", f"film-{record.id}.mp4"):  # of a turn that was deleted from the log
+            for shown in (f"{record.id}.jpg", f"film-{record.id}.mp4"):  # from a turn that was deleted from the log
                 (self.path / shown).unlink(missing_ok=True)
             with replacing(self.path / f"{record.id}.mp4") as temporary:
                 write_clip(temporary, turn.frames_THWC[..., ::-1], Fraction(self.settings.fps), CRF)
@@ -189,7 +180,7 @@ class GameFolder:
         return record
 
     def _delete_films(self, kept: Path) -> None:
-        """Delete the earlier films of the folder but one: those of a long game would fill the disk."""
+        """Delete the folder's films that are no longer in use: the films of a long game would fill the disk."""
         for film in self.path.glob("film-*.mp4"):
             with suppress(FileNotFoundError):  # another request deletes them too
                 if film != kept and time.time() - film.stat().st_mtime > FILM_SECONDS:
@@ -203,10 +194,10 @@ class GameFolder:
             try:
                 lock_file(log, fcntl.LOCK_EX | fcntl.LOCK_NB, self.path)
             except BlockingIOError as error:
-                raise GameError(f"{self.path}: another process is playing this game; wait for it") from error
+                raise GameError(f"{self.path}: another process is playing this game; wait until it stops") from error
             log.seek(self._end)
             if b"\n" in log.read():
-                raise GameError(f"{self.path}: another process has played on; open the game again")
+                raise GameError(f"{self.path}: another process has added turns; open the game again")
             log.truncate(self._end)
             log.seek(self._end)
             yield log
@@ -223,7 +214,7 @@ class GameFolder:
             return PastTurn(record.instruction, load_file(path)["shot_tokens_LD"], record.state)
         except (OSError, SafetensorError, KeyError) as error:
             raise GameError(
-                f"{path}: cannot be read ({error}); play on from a turn before it, or into another --out"
+                f"{path} cannot be read ({error}); continue from an earlier turn, or into another --out"
             ) from error
 
 

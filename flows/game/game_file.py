@@ -1,6 +1,6 @@
-"""Game file, a text with one instruction a line, and the folder of its game: both checked without the networks.
+"""Game file: one instruction per line, read and checked without the networks.
 
-Both forms of an instruction are passed to the game model unchanged; the first is the format of the training captions:
+Both forms of an instruction reach the game model unchanged. The first has the format of the training captions:
 
     # a line that starts with a hash is a comment
     Character: Qiqi; Motion: slowly fly over the sea; Background: morning sky.
@@ -18,7 +18,7 @@ from pipeline.core.errors import UserError
 def check_folder(path: Path) -> None:
     """Raise a UserError if the folder of a game, `--out`, is a file."""
     if path.is_file():
-        raise UserError(f"{path}: is a file; name another --out")
+        raise UserError(f"{path} is a file; name another --out")
 
 
 def read_game_file(path: Path, check: Callable[[str], object] | None = None) -> list[str]:
@@ -43,20 +43,20 @@ def read_game_file(path: Path, check: Callable[[str], object] | None = None) -> 
                 raise UserError(f"{path}, line {number}: {error}") from error
         instructions.append(instruction)
     if not instructions:
-        raise UserError(f"{path}: no instruction in it; write one per line, such as `Character: Qiqi; Motion: fly.`")
+        raise UserError(f"{path} holds no instruction; write one per line, such as `Character: Qiqi; Motion: fly.`")
     return instructions
 
 
 def _text_of(path: Path) -> str:
     if path.exists() and not path.is_file():
-        raise UserError(f"{path}: not a file; give a text file with one instruction per line")
+        raise UserError(f"{path} is not a file; give a text file with one instruction per line")
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
+        raise UserError(f"{path} cannot be read: {error.strerror}") from error
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
-        raise UserError(f"{path}, line {line}: not UTF-8 text; save the file as UTF-8") from error
+        raise UserError(f"{path}, line {line} is not UTF-8 text; save the file as UTF-8") from error
     return text.replace("\r\n", "\n").replace("\r", "\n")

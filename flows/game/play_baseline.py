@@ -37,16 +37,10 @@ def play_baseline(
     """Play the instructions of a game file unchanged, keep every turn in `out`, and return the film of the game.
 
     Args:
-        kind: kind of the baseline.
-        game: text file, one instruction per line.
-        folder: folder of the baseline.
         out: game folder: new, empty, or holding the start of the same game.
-        seed: the same seed gives the same game.
-        device: torch device; unset: the first GPU, if available.
-        offload: for a small GPU: keep one network on it at a time.
 
     Raises:
-        UserError: the game file, the baseline or the game folder cannot be used; the message names the remedy.
+        UserError: the game file, the baseline or the game folder cannot be used.
     """
     agent = AGENTS[kind]
     baseline = agent.open(folder)
@@ -54,7 +48,7 @@ def play_baseline(
     with opened_game(out, baseline_settings(baseline, seed), instructions) as played:
         if is_unfinished(played, instructions):
             if played.turns and agent.whole_story:
-                raise GameError(f"{out}: {kind} draws a story at once and cannot resume one; name another --out")
+                raise GameError(f"{out}: {kind} draws a whole story at once, so it cannot resume; name another --out")
             say("loading the networks")
             _play_on(played, agent.load(folder, seed=seed, device=device, offload=offload), instructions)
     return out / FILM

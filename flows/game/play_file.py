@@ -2,8 +2,8 @@
 
     play_file(Path("game.txt"), Path("checkpoint"), Path("out"))
 
-Every turn is saved when it is finished. The same command after Ctrl-C, a crash or an extended game file plays only the
-missing turns, and gives the same shots and film as an uninterrupted run; the log also has the seconds of each turn.
+Every turn is saved when it is finished. After Ctrl-C, a crash or new lines in the game file, the same command plays
+only the missing turns. The shots and the film are the same as in an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -41,14 +41,10 @@ def play_file(game: Path, checkpoint: Path, out: Path, options: EngineOptions = 
     The watcher of `pipeline.core.progress` receives the progress, and may stop the game by KeyboardInterrupt.
 
     Args:
-        game: text file, one instruction per line.
-        checkpoint: checkpoint folder.
         out: game folder: new, empty, or holding the start of the same game.
-        options: options of the engine.
-        seed: the same seed gives the same game.
 
     Raises:
-        UserError: the game file, the checkpoint or the folder cannot be used; the message names the remedy.
+        UserError: the game file, the checkpoint or the folder cannot be used.
     """
     opened = Checkpoint.open(checkpoint)
     instructions = read_game_file(game, check=partial(_check, opened.tokenizer()))
@@ -72,7 +68,7 @@ def _check(tokenizer: LlamaTokenizer, instruction: str) -> None:
 
 
 def _say_unknown(characters: Sequence[str], instructions: Sequence[str]) -> None:
-    """Print how many instructions name nobody that the model was trained with: they are played all the same."""
+    """Print how many instructions name no character of the training data; they are played too."""
     names = [name.casefold() for name in characters]
     unknown = sum(not any(name in instruction.casefold() for name in names) for instruction in instructions)
     if names and unknown:
@@ -141,8 +137,8 @@ def resumed_or_new(out: Path, settings: GameSettings, instructions: Sequence[str
     for name, before in folder.settings:
         if before != getattr(settings, name):
             raise GameError(
-                f"{out}: the game there was begun with {name} {before}, this one has {getattr(settings, name)}; "
-                "use the same, or name another --out"
+                f"{out} holds a game begun with {name} {before}, and this game has {getattr(settings, name)}; use the "
+                "same, or name another --out"
             )
     _check_same_game(folder, instructions)
     return folder
@@ -173,9 +169,9 @@ def _check_same_game(folder: GameFolder, instructions: Sequence[str]) -> None:
     parent = None
     for number, record in enumerate(folder.turns, start=1):
         if record.parent != parent:
-            raise GameError(f"{folder.path}: that game branches at turn {record.id}; name another --out")
+            raise GameError(f"{folder.path} holds a game that branches at turn {record.id}; name another --out")
         if number > len(instructions):
-            raise GameError(f"{folder.path}: has more turns than the game file; name another --out, or add the lines")
+            raise GameError(f"{folder.path} has more turns than the game file; name another --out, or add the lines")
         if record.instruction != instructions[number - 1]:
             raise GameError(
                 f'{folder.path}: turn {number} there is "{record.instruction}", in the game file it is '

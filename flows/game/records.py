@@ -20,7 +20,7 @@ from pipeline.core.records import Record, faults_of
 
 
 class GameError(UserError):
-    """A game folder that cannot be used as asked; the message names the file and the remedy."""
+    """A game folder cannot be used as requested; the message names the file and the remedy."""
 
 
 class GameSettings(Record):
@@ -39,7 +39,7 @@ class GameSettings(Record):
         """Return the settings of a game with a checkpoint.
 
         Raises:
-            UserError: the checkpoint is not whole, or `steps` does not divide 1000.
+            UserError: the checkpoint is incomplete, or `steps` does not divide 1000.
         """
         check_steps(options.steps)
         config = checkpoint.config
@@ -136,9 +136,9 @@ def read_log(path: Path) -> tuple[dict[str, TurnRecord], int]:
         try:
             record = TurnRecord.model_validate_json(line)
         except ValidationError as error:
-            raise GameError(f"{path}, line {number}: damaged ({faults_of(error)}); {remedy}") from error
+            raise GameError(f"{path}, line {number} is damaged ({faults_of(error)}): {remedy}") from error
         if record.id in turns or record.number != _number_after(turns, record.parent):
-            raise GameError(f"{path}, line {number}: damaged (turn {record.id} is out of order); {remedy}")
+            raise GameError(f"{path}, line {number} is damaged (turn {record.id} is out of order): {remedy}")
         turns[record.id] = record
     return turns, len(whole)
 

@@ -5,14 +5,14 @@
         ...                                                     # the routes of the page
         PageServer(app, stop).run(sockets=[listener])
 
-The page is a folder of static files inside the package, with those of `shared/`; it loads nothing from elsewhere.
+The page consists of static files in the package, in its folder and in `shared/`. It loads nothing from elsewhere.
 
-A browser on this machine sends the server the requests of any web page. A foreign page can resolve its own host name to
-127.0.0.1 (DNS rebinding), so the Host header must name this machine; and it can send cross-origin requests, so every
-request that changes anything must come from our own origin. `Guard` rejects the others.
+Any web page in the user's browser can send requests to this server. A foreign page can resolve its host name to
+127.0.0.1 (DNS rebinding), so `Guard` accepts only Host headers that name this machine. A foreign page can also send
+cross-origin requests, so `Guard` accepts requests that change anything only from our own origin.
 
-A connection must send its request within `REQUEST_SECONDS`, and only `most_connections` are kept open: uvicorn bounds
-neither. Replies take as long as they need, such as streams and downloads.
+Uvicorn limits neither the time of a request nor the number of connections. Here, a connection must send its request
+within `REQUEST_SECONDS`, and only `most_connections` stay open. Replies, such as streams, may take any time.
 """
 
 from __future__ import annotations

@@ -85,11 +85,8 @@ def serve(
     """Serve the game page of a checkpoint on this machine until Ctrl-C or SIGTERM.
 
     Args:
-        checkpoint: checkpoint folder.
         out: each game is stored in a folder under `OUT/games`.
         port: port on 127.0.0.1; 0 is any free port.
-        options: options of the engine.
-        browse: open the page in the user's browser.
 
     Raises:
         UserError: the checkpoint cannot be used, or the port is in use; the message names the remedy.

@@ -39,7 +39,7 @@ MAX_KEPT = 200
 PARTS = {part: share for part, (_, share) in SHARES.items()}
 """Parts of a turn in order, with the assumed share of its time until one is measured."""
 MAX_REASON_CHARACTERS = 300
-"""Longest reason of a failure shown to the player, in characters; the terminal shows all of it."""
+"""Length at which a failure's reason is cut for the player. The terminal shows the full reason."""
 ESTIMATE_SHARE = 0.15
 """Share of the first turn that must be done before the time left is estimated."""
 
@@ -92,7 +92,7 @@ class Pace:
             self._seconds, self._measured = dict(seconds), True
 
     def share(self, part: str, done: float, total: float) -> float:
-        """Return the finished share of the turn after `done` of the `total` steps of a part."""
+        """Return the finished share of the turn when a part has done `done` of `total` steps."""
         passed = 0.0
         for name, seconds in self._seconds.items():
             if name == part:
@@ -136,7 +136,7 @@ class Games:
         """Latest drawing of each game, in the order of the requests."""
 
     def make(self) -> str:
-        """Create a game and return its id, the only key to it."""
+        """Create a game and return its id, which nobody else can guess."""
         game_id = secrets.token_urlsafe(16)
         settings = self.settings.model_copy(update={"seed": secrets.randbits(31)})
         GameFolder.create(self.folder / game_id, settings)
@@ -210,7 +210,7 @@ class Games:
 
     def _check_game(self, folder: GameFolder, after: str | None) -> None:
         if after is not None and all(turn.id != after for turn in folder.turns):
-            raise UnplayableError("This game has no such turn to go on from.")
+            raise UnplayableError("This game has no such turn to continue from.")
         if folder.settings != self.settings.model_copy(update={"seed": folder.settings.seed}):
             raise UnplayableError(
                 "This game was played with another checkpoint or other settings, so it cannot continue here. "
@@ -231,7 +231,7 @@ class Games:
     def _draw(self, drawing: Drawing) -> None:
         """Draw a turn on the worker thread."""
 
-        # The engine has no way to be interrupted. It reports each of its steps here, so this is where a drawing stops.
+        # The engine cannot be interrupted, but it reports each of its steps here: raising from here stops a drawing.
         def progress(part: str, done: float, total: float) -> None:
             if drawing.stopped or self.closing:
                 raise _StoppedError

@@ -49,8 +49,6 @@ def serve_review(dataset: Dataset, task: ReviewTask, port: int = PORT) -> None:
     """Serve the review page on this machine until Ctrl-C or SIGTERM.
 
     Args:
-        dataset: dataset whose clips are shown.
-        task: clips to decide about, reviewer, and file for the decisions.
         port: port on 127.0.0.1; 0 is any free port.
 
     Raises:

@@ -37,7 +37,7 @@ from pipeline.reviews.decisions import (
 from prompts.tags import what_pattern
 
 NEIGHBOURS = 2
-"""Number of clips before and after a clip that are shown with it."""
+"""Number of neighbouring clips that the page shows before and after a clip."""
 DOUBTED_TAGS = ("S", "MD", "EV")
 """Tags whose rare values are doubtful."""
 LEAST_VALUES = 40
@@ -61,7 +61,7 @@ class ReviewTask:
     file: Path
     reviewer: str
     clip_ids: Sequence[str] | None = None
-    """Clips to decide about, in the order to show them; None: all, the most doubtful first."""
+    """Clips to decide about, in the order to show them. None means all clips, the most doubtful first."""
     blind: bool = False
     """Hide the answers of the machine and of other reviewers."""
 
@@ -123,11 +123,7 @@ class ReviewedClips:
             return self._reviews
 
     def path(self, clip_id: str) -> Path:
-        """Return the path of a clip's file.
-
-        Raises:
-            KeyError: there is no such clip.
-        """
+        """Return the path of a clip's file. KeyError if there is no such clip."""
         return self._clips[clip_id].path
 
     def rows(self) -> list[dict[str, Any]]:
@@ -149,7 +145,7 @@ class ReviewedClips:
             return {clip_id: found for clip_id in reviewed if (found := self._standings_of(clip_id))}
 
     def last_clip(self) -> str | None:
-        """Return the clip that this reviewer decided about last; None: about none yet."""
+        """Return the clip that this reviewer decided about last, or None before the first decision."""
         with self._lock:
             own = (
                 (decision.time, clip_id)
@@ -164,7 +160,7 @@ class ReviewedClips:
 
         Raises:
             InvalidDecisionError: one of them cannot be stored; then none is.
-            DiskError: they cannot be written; the file is as it was.
+            DiskError: they cannot be written; the file is unchanged.
         """
         with self._lock:
             self._refresh()
@@ -268,7 +264,6 @@ def doubts_of(clips: Sequence[ReviewableClip], edges: Sequence[float] | None) ->
 
     Args:
         clips: all clips of the dataset, which decide the values that are rare.
-        edges: edges of the motion levels.
     """
     captions = [clip.caption for clip in clips if clip.caption and not clip.caption.fault]
     rare = {tag: _rare(Counter(getattr(caption, tag) for caption in captions)) for tag in DOUBTED_TAGS}
@@ -310,7 +305,7 @@ def _near_edge(clip: ReviewableClip, edges: Sequence[float]) -> Iterator[Doubt]:
 
 
 def _with_neighbours(asked: Sequence[bool]) -> list[int]:
-    """Return the places of the clips to review, and of the neighbours that the page shows with them."""
+    """Return the positions of the clips to review and of their neighbours."""
     return [place for place in range(len(asked)) if any(asked[max(0, place - NEIGHBOURS) : place + NEIGHBOURS + 1])]
 
 

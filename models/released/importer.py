@@ -1,15 +1,15 @@
 """Import of the published AnimeGamer weights into a checkpoint.
 
 `import_weights(download, checkpoint)` reads the two published files tensor by tensor, never completely. Every tensor it
-needs must be present with its shape, and every other one must be listed as unused. All faults are reported together,
-before any data is read. The checkpoint keeps the conventions the weights were trained with: shot tokens read three
-positions late, no history, the doubled end tag, adapters scaled by 1 / rank, the last norm's epsilon.
+needs must be present with its shape, and every other tensor must be listed as unused. All faults are reported together,
+before any data is read. The checkpoint keeps the conventions of the weights' training: shot tokens read three positions
+late, no history, the doubled end tag, adapters scaled by 1 / rank, the last norm's epsilon.
 
 The frozen bases are not copied but referenced by hub id. Only the transformer is written, since the published training
 changed its modulations in place.
 
-A download of the hub repository has two folders for each of the two characters, one with the language half and one with
-the decoder half: pickled PyTorch files of 29 and 27 GB, mapped from disk, whose data is read when a tensor is used.
+A download of the hub repository has two folders for each of the two characters: the language half (29 GB) and the
+decoder half (27 GB). Both are pickled PyTorch files. They are mapped from disk, and a tensor is read when it is used.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Imported:
     Attributes:
         config: configuration of the new checkpoint.
         taken: number of published tensors in it.
-        ignored: number of the others, by reason.
+        ignored: number of other tensors, by reason.
     """
 
     config: ModelConfig
@@ -77,11 +77,8 @@ class Imported:
     ignored: dict[str, int]
 
     def __str__(self) -> str:
-        lines = [
-            f"{self.taken} tensors imported",
-            *(f"{count} not needed: {why}" for why, count in self.ignored.items()),
-        ]
-        return "\n".join(lines)
+        unused = (f"{count} not needed: {why}" for why, count in self.ignored.items())
+        return "\n".join([f"{self.taken} tensors imported", *unused])
 
 
 def import_weights(
@@ -99,13 +96,12 @@ def import_weights(
     Args:
         source: a download of the hub repository, or of one of its models.
         target: the checkpoint to write; must not exist, or be empty. It is renamed into place when complete.
-        levels: the published table from motion level to motion scope.
         character: the published model; required if the download holds several.
         progress: called with the numbers of written and of all tensors; it may raise to stop.
 
     Raises:
-        UserError: the target is not empty; a published file is missing, damaged, holds code or unexpected tensors;
-            a value is not finite.
+        UserError: the target is not empty, a published file is missing or damaged or holds code or unexpected tensors,
+            or a value is not finite.
     """
     files = find_files(source, character)
     language, decoder = (open_tensors(path) for path in files)
@@ -136,7 +132,7 @@ def _base_config(file: Path, shapes: Shapes) -> ModelConfig:
     found = shapes.get(POSITIONS)
     if found not in configs:
         raise UserError(
-            f"{file} is not the published file: {POSITIONS} is {found and list(found)}, expected "
+            f"{file} is not the published file, since {POSITIONS} is {found and list(found)} instead of "
             f"{' or '.join(str(list(shape)) for shape in configs)}; fetch it again"
         )
     return configs[found]
@@ -199,7 +195,7 @@ def _check_positions(file: Path, table_1LD: Tensor, config: ModelConfig) -> None
     patches_LD = patches_LD.flatten(0, 1).float()
     expected_LD = torch.cat([patches_LD.new_zeros(config.shot_encoder.shot_tokens, patches_LD.shape[1]), patches_LD])
     if not torch.allclose(table_1LD[0].float(), expected_LD, rtol=0, atol=_POSITION_TOLERANCE):
-        raise UserError(f"{file}: {POSITIONS} is not the table of CogVideoX 2B; this is another network")
+        raise UserError(f"{file} is another network: {POSITIONS} is not the table of CogVideoX 2B")
 
 
 def find_files(source: Path, character: str | None = None) -> tuple[Path, Path]:
@@ -237,7 +233,7 @@ def open_tensors(path: Path) -> dict[str, Tensor]:
     """Tensors of a pickled PyTorch file, mapped from disk; no code in the file is run.
 
     Raises:
-        UserError: an incomplete file, one that cannot be read without running its code, or one without a state dict.
+        UserError: the file is incomplete, cannot be read without running its code, or holds no state dict.
     """
     try:
         with torch.serialization.safe_globals(_ARRAYS):
@@ -250,8 +246,8 @@ def open_tensors(path: Path) -> dict[str, Tensor]:
         ) from error
     except (RuntimeError, OSError, EOFError) as error:
         raise UserError(
-            f"{path} is not a complete PyTorch file ({_size(path)} bytes): fetch it again; a file of a few "
-            f"hundred bytes is a Git LFS pointer, fetched without Git LFS ({_first_line(error)})"
+            f"{path} is not a complete PyTorch file ({_size(path)} bytes, {_first_line(error)}): fetch it again. A "
+            "file of a few hundred bytes is a Git LFS pointer, fetched without Git LFS"
         ) from error
     state = content.get("module", content) if isinstance(content, Mapping) else None
     if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
@@ -282,7 +278,7 @@ def _step(latest: Path) -> str:
     with latest.open("rb") as file:
         name = file.read(_LONGEST_STEP + 1).decode(errors="replace").strip()
     if len(name) > _LONGEST_STEP or not name.isascii() or not name.isprintable():
-        raise UserError(f"{latest}: not the name of a folder, such as {_STEP}; fetch the file again")
+        raise UserError(f"{latest} does not hold the name of a folder, such as {_STEP}; fetch the file again")
     return name
 
 

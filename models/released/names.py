@@ -2,11 +2,11 @@
 
 Everything here works on names and shapes, so a file is checked before its data is read. The language half
 (`pytorch_model.bin`) holds a peft-wrapped Mistral and the resamplers. The decoder half (`mp_rank_00_model_states.pt`)
-holds a SwissArmyTransformer network, with query, key and value in one matrix, the twelve modulations of a layer in
-another, and the shot encoder inside its patch embedding.
+holds a SwissArmyTransformer network. One matrix holds query, key and value, another the twelve modulations of a layer,
+and the patch embedding contains the shot encoder.
 
-The published files have exactly the default sizes, so no size is inferred from them. In a small file, as in the tests,
-a few tensors determine the shapes of all others.
+The published files have exactly the default sizes. In a small file, as in the tests, a few tensors determine the shapes
+of all others.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class LanguageSizes:
 
 @dataclass(frozen=True)
 class DecoderSizes:
-    """Sizes of the decoder half; the defaults are the published ones. Rank 0: the file has no adapters."""
+    """Sizes of the decoder half; the defaults are the published ones. Rank 0 means that the file has no adapters."""
 
     width: int = 1920
     head_width: int = 64
@@ -84,11 +84,7 @@ class DecoderSizes:
 
     @classmethod
     def of(cls, shapes: Shapes) -> DecoderSizes:
-        """Infer the sizes from a file.
-
-        Raises:
-            UserError: a tensor that determines a size is missing.
-        """
+        """Infer the sizes from a file. UserError if a tensor that determines a size is missing."""
         width, channels, patch, _ = _shape(shapes, f"{DIFFUSION}mixins.patch_embed.proj.weight", 4)
         dense = f"{DIFFUSION}transformer.layers.0.attention.dense"
         return cls(
@@ -111,7 +107,7 @@ def has_adapters(shapes: Shapes) -> bool:
 
 def _shape(shapes: Shapes, name: str, dimensions: int) -> Shape:
     if name not in shapes:
-        raise UserError(f"{name} is missing: this is not the published file; fetch it again")
+        raise UserError(f"{name} is missing, so this is not the published file; fetch it again")
     if len(shapes[name]) != dimensions:
         raise UserError(f"{name} has {len(shapes[name])} dimensions, not {dimensions}; fetch the file again")
     return shapes[name]
@@ -184,13 +180,11 @@ def check_tensors(plan: Sequence[Entry], shapes: Shapes, ignored: Mapping[str, s
     """Compare the tensors of a published file with its plan.
 
     Args:
-        plan: the tensors to import.
-        shapes: the tensors in the file.
         ignored: patterns of unused tensors, with the reasons.
 
     Returns:
-        The faults: planned tensors that are missing or of another shape, and tensors that are neither planned nor
-        ignored. And the number of ignored tensors by reason.
+        The faults (planned tensors that are missing or of another shape, and tensors that are neither planned nor
+        ignored), and the number of ignored tensors by reason.
     """
     planned = {entry.source: entry.shape for entry in plan}
     faults = [f"missing: {name} {list(shape)}" for name, shape in planned.items() if name not in shapes]

@@ -63,13 +63,13 @@ def test_a_variant_changes_what_its_name_says(tmp_path: Path, variant: Variant) 
 
 
 def test_variants_of_unknown_names_are_refused_before_any_training(world: Path) -> None:
-    with pytest.raises(UserError, match=r"no variant is named seed-3; there are short, .*, seed-1, seed-2"):
+    with pytest.raises(UserError, match=r"there is no variant seed-3; choose from short, .*, seed-1, seed-2"):
         train_variants(world, ["short", "seed-3"])
     assert not (world / "variants").exists()
 
 
 def test_a_command_beside_others_has_its_messages_in_a_file(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match=r"messages\.txt says why.*once that is mended, the same command goes on"):
+    with pytest.raises(SystemExit, match=r"messages\.txt says why.*fix it, and the same command resumes"):
         run_command("train", "all", "--recipe", "none", beside=tmp_path / "messages.txt")
     assert "train --help" in (tmp_path / "messages.txt").read_text()
 

@@ -211,7 +211,7 @@ class TestOnAServer:
             until("captions are asked for", lambda: captions.requests)
             build = deployed.start(BUILD, {"request": request})
             log = deployed.folder / "both.log"
-            until("a log line", lambda: f"run {first} of an earlier build is under way" in log.read_text())
+            until("a log line", lambda: f"waiting for run {first} of an earlier build" in log.read_text())
             go_on.set()
             deployed.wait_for(build)
         runs = runs_of_films(deployed, tmp_path)[film_id]

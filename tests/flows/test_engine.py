@@ -123,7 +123,7 @@ def test_the_pause_before_a_retry_names_the_run_that_waits_and_why() -> None:
         run(named, records.clip("ponyo-01234567"), "captions, batch 1")
         run(plain)
     assert listed.subjects == ["ponyo-01234567-000000000-captions, batch 1", "plain"]
-    assert listed.lines[0] == f"{listed.subjects[0]}: it wants fewer requests; tried again in 0 s"
+    assert listed.lines[0] == f"{listed.subjects[0]}: it wants fewer requests; retrying in 0 s"
 
 
 def test_an_interrupt_is_not_a_failure_of_the_work() -> None:

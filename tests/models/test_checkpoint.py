@@ -243,7 +243,7 @@ def test_a_full_disk_is_named_and_leaves_no_files(tmp_path: Path) -> None:
 
     resource.setrlimit(resource.RLIMIT_FSIZE, (8_000, limits[1]))
     try:
-        with pytest.raises(UserError, match=r"result: cannot be written: .*File too large.*; make room"):
+        with pytest.raises(UserError, match=r"result cannot be written .*File too large.*; free space"):
             written()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

@@ -174,5 +174,5 @@ def test_step_counts_that_would_leave_noise_are_refused():
     for steps in (0, 30, 1001):
         with pytest.raises(UserError, match="one of 1, 2, 4, 5, 8, 10, 20, 25, 40, 50"):
             check_steps(steps)
-    with pytest.raises(UserError, match="not 30"):
+    with pytest.raises(UserError, match="unlike 30"):
         run(steps=30)

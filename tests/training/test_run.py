@@ -228,7 +228,7 @@ def test_a_run_never_mixes_recipes_data_or_starts(tmp_path: Path) -> None:
         small_run(folder, slower).shot()
     with pytest.raises(UserError, match=r"config\.json and the recipe differ in shot_encoder"):
         small_run(folder, small_recipe(model={"shot_encoder": {"variant": "linear"}})).shot()
-    with pytest.raises(UserError, match=r"game.result is not there yet: run `animegamer train game` first; or name"):
+    with pytest.raises(UserError, match=r"game.result does not exist yet: run `animegamer train game` first; or name"):
         small_run(folder, run.recipe).adapt()
     other = tmp_path / "data"
     shutil.copytree(small_dataset(), other)
@@ -255,13 +255,15 @@ def test_a_run_with_an_unfinished_phase_takes_no_other_start(tmp_path: Path) -> 
     (tmp_path / "warm-up" / "result").mkdir(parents=True)
     (tmp_path / "joint" / "states").mkdir(parents=True)
     run_folder = RunFolder(tmp_path, str(small_dataset()))
-    with pytest.raises(UserError, match=r"joint.result is not there yet: .*; --from is for a run without"):
+    with pytest.raises(UserError, match=r"joint.result does not exist yet: .*; --from is for a run without"):
         TrainingRun(run_folder, small_recipe(), brief_checkpoint()).game()
 
 
 def test_what_is_no_phase_has_no_snapshots(tmp_path: Path) -> None:
     (tmp_path / "autoencoder" / "states" / "step-00000002").mkdir(parents=True)
-    with pytest.raises(UserError, match=r"autoencoder: snapshots are made of the phases warm-up, joint, game, adapt"):
+    with pytest.raises(
+        UserError, match=r"autoencoder has no snapshots: choose one of the phases warm-up, joint, game, adapt"
+    ):
         take_snapshot(tmp_path / "autoencoder")
 
 
@@ -294,7 +296,7 @@ def test_a_phase_with_more_steps_goes_on_until_a_later_one_has_used_its_result(t
     run(8).game()
     run(8, game=2).game()
     with pytest.raises(
-        UserError, match=r"joint has 8 steps, and game was begun from its result: for 9 steps go on in a new"
+        UserError, match=r"joint has 8 steps, and game was begun from its result: for 9 steps, continue in a new"
     ):
         run(9).shot()
 

@@ -1,4 +1,4 @@
-"""Baseline agents GC, GFC and GSC: the game's `play(instructions)`, with a router in place of the game model.
+"""Baseline agents GC, GFC and GSC: the game's `play(instructions)`, with a router instead of the game model.
 
     for turn in GC.load("baseline").play(["Qiqi runs over the waves", "Qiqi falls asleep"]):
         print(turn.values, turn.frames_THWC.shape)
@@ -7,7 +7,7 @@ The router maps an instruction to a scene description, which is the prompt, and 
 generate turn by turn. `GSC` generates the pictures of a whole story at once, so it needs all instructions in one call
 of `play`.
 
-Shapes: T frames, H and W pixels, C colour channels (RGB); L shot tokens of width D, which the baselines leave empty.
+Shapes: T frames, H and W pixels, C colour channels (RGB), L shot tokens of width D (the baselines have none).
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ class Baseline(ABC):
     """Agent that plays a game with a baseline.
 
     Args:
-        config: configuration of the baseline.
         pipelines: pipelines by part, on their device.
         router: map from instructions to scenes.
         seed: seed of the game; the same seed, instructions and scenes give the same game.
@@ -87,9 +86,7 @@ class Baseline(ABC):
         """Start a new game with the pipelines of a baseline.
 
         Args:
-            folder: folder of a new or a trained baseline.
             router: map from instructions to scenes; by default the instruction itself is the description.
-            seed: seed of the game.
             device: `cpu`, `cuda`, ...; by default the first GPU, if there is one.
             offload: keep only one network at a time on the GPU, for a small GPU.
 
@@ -131,7 +128,7 @@ class Baseline(ABC):
                 yield self._turn(turn, DrawnShot(shot.frames_THWC, {"router": turn.scene.seconds, **shot.seconds}))
 
     def skip(self, instructions: Sequence[str]) -> None:
-        """Add instructions to the story without generating shots; they are routed, so later turns can continue."""
+        """Route instructions and add them to the story, without generating shots, so that later turns can follow."""
         for turn in self._routed(instructions):
             self._follow(turn)
 
@@ -171,7 +168,7 @@ class Baseline(ABC):
     def _shot(self, scene: SceneDescription, seed: int, picture: Image | None = None) -> NDArray[np.uint8]:
         """Generate frames from a description, and from a first frame if the pipeline is image-to-video."""
         video, pipeline = self.config.video, self.pipelines["video"]
-        patches = pipeline.vae.config.in_channels > RGB  # the pipeline itself cannot make pictures of them
+        patches = pipeline.vae.config.in_channels > RGB  # such an autoencoder needs our decoding
         drawn = pipeline(
             prompt=scene.description,
             height=video.height,
@@ -230,7 +227,7 @@ class GFC(Baseline):
 class GSC(Baseline):
     """Baseline GSC: SDXL for consistent first frames of a whole story, then CogVideoX 5B image-to-video.
 
-    The pictures of turns already in the story are drawn again, since the new ones are to be consistent with them.
+    It draws the pictures of earlier turns again, because the new pictures must be consistent with them.
     """
 
     kind = "gsc"
@@ -263,10 +260,7 @@ def draw_story(
 
     Args:
         pipeline: an SDXL pipeline.
-        descriptions: prompts of the pictures.
         seeds: noise seeds of the pictures; the first is also the seed of the sampled tokens.
-        picture: sampler settings and size.
-        story: settings of consistent self-attention.
     """
     drawn: dict[int, Image] = {}
     groups = windows(len(descriptions), story.together, story.anchors)

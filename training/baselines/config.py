@@ -6,8 +6,9 @@
 | `gfc` | FLUX, the first frame of each shot | CogVideoX 5B image-to-video | adapters of FLUX |
 | `gsc` | SDXL with consistent self-attention, a whole story at once | CogVideoX 5B image-to-video | nothing |
 
-`full` uses the published pipelines from the model hub, `tiny` small random ones of the same architectures. `mini` is
-GC alone, on autoencoder and text encoder of a checkpoint of that size, with a small transformer that is trained whole.
+`full` uses the published pipelines from the model hub, and `tiny` small random pipelines of the same architectures.
+`mini` exists only for GC. It has autoencoder and text encoder of a checkpoint of that size, and a small transformer
+that is trained whole.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from pipeline.core.records import faults_of
 from pipeline.core.settings import Settings
 
 CONFIG = "baseline.json"
-NOT_AT_MINI = "at mini there is GC alone, made of a checkpoint: name one of that size with --from"
-"""Refusal of another baseline at `mini`, or of one without a start."""
+NOT_AT_MINI = "the size mini has only the baseline GC, made from a checkpoint: name one of that size with --from"
+"""Error message for another baseline at `mini`, or for one without a start."""
 BaselineKind = Literal["gc", "gfc", "gsc"]
 PipelinePart = Literal["video", "picture"]
 """Pipeline of a baseline: `video` generates the shots, `picture` their first frames."""
@@ -42,7 +43,7 @@ class VideoSettings(Settings):
     width: int = Field(720, ge=16, description="pixels, a multiple of 16")
     steps: int = Field(50, ge=1, description="denoising steps")
     guidance: float = Field(6.0, ge=1, description="guidance scale; 1 is none")
-    lora_rank: int = Field(0, ge=0, description="rank of the adapters, which are applied at full weight; 0: none")
+    lora_rank: int = Field(0, ge=0, description="rank of the adapters, applied at full weight; 0 for none")
     adaln: bool = Field(False, description="with adapters: the adaLN of the blocks is trained in full, as in the model")
     whole: bool = Field(False, description="without adapters: the transformer is trained whole")
     still_last_frame: bool = Field(
@@ -57,7 +58,7 @@ class VideoSettings(Settings):
     @model_validator(mode="after")
     def _fits_the_autoencoder(self) -> Self:
         if self.frames % 8 != 1:
-            raise ValueError(f"frames must be 8n + 1 (9, 17, 25, ...), not {self.frames}")
+            raise ValueError(f"frames must be 8n + 1, such as 9 or 17, not {self.frames}")
         _check_size(self.height, self.width)
         if self.whole and self.lora_rank:
             raise ValueError("a transformer that is trained whole has no adapters: lora_rank must be 0")
@@ -73,7 +74,7 @@ class PictureSettings(Settings):
     steps: int = Field(50, ge=1, description="denoising steps")
     guidance: float = Field(3.5, ge=1, description="guidance scale; for FLUX an input of the network")
     text_tokens: int = Field(128, ge=1, le=512, description="length of FLUX's T5 prompts, padded or truncated")
-    lora_rank: int = Field(0, ge=0, description="rank of the adapters, which are applied at full weight; 0: none")
+    lora_rank: int = Field(0, ge=0, description="rank of the adapters, applied at full weight; 0 for none")
 
     @model_validator(mode="after")
     def _fits_the_autoencoder(self) -> Self:
@@ -158,7 +159,7 @@ def full(kind: BaselineKind) -> BaselineConfig:
     if kind == "gfc":
         flux = PictureSettings(base=Base(id="black-forest-labs/FLUX.1-dev"), lora_rank=32)
         return BaselineConfig(kind=kind, size="full", video=moving, picture=flux)
-    # SDXL is good at a million pixels and poor at a third of that
+    # SDXL draws well at a million pixels, and poorly at the third of a million that a shot has
     base = Base(id="stabilityai/stable-diffusion-xl-base-1.0")
     sdxl = PictureSettings(base=base, height=832, width=1248, guidance=5.0)
     return BaselineConfig(kind=kind, size="full", video=moving, picture=sdxl, story=StorySettings())
@@ -179,19 +180,13 @@ def tiny(kind: BaselineKind) -> BaselineConfig:
 
 def mini() -> BaselineConfig:
     """Return GC at the size of `mini`."""
-    video = VideoSettings(
-        base=Base(id=inside_id("video")),
-        steps=SHIPPED_STEPS,
-        guidance=SHIPPED_GUIDANCE,
-        height=64,
-        width=96,
-        whole=True,
-    )
+    base, size = Base(id=inside_id("video")), {"height": 64, "width": 96}
+    video = VideoSettings(base=base, steps=SHIPPED_STEPS, guidance=SHIPPED_GUIDANCE, whole=True, **size)
     return BaselineConfig(kind="gc", size="mini", video=video)
 
 
 def inside_id(part: PipelinePart) -> str:
-    """Return the id of a pipeline inside the baseline's folder, relative to it."""
+    """Return the path of a pipeline relative to the baseline's folder."""
     return f"bases/{part}"
 
 

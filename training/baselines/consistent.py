@@ -1,8 +1,8 @@
 """Consistent self-attention: the pictures of a story attend to each other during sampling (StoryDiffusion,
 arXiv 2405.01434). Training-free.
 
-In the self-attention of the U-Net's upward half, picture i with tokens X_i attends to all of its own tokens and to a
-random sample S_j of the tokens of each other picture j:
+In the self-attention of the U-Net's upward half, picture i attends to all of its tokens X_i, and to a random sample S_j
+of the tokens of each other picture j:
 
     X_i <- Attention(queries X_i, keys and values [X_i, S_j for j != i])
 
@@ -38,7 +38,7 @@ class PictureGroup:
 
     Args:
         pictures: numbers of the pictures in the story.
-        anchors: number of leading pictures that attend only to each other; 0: all attend to all.
+        anchors: number of leading pictures that attend only to each other; with 0, all attend to all.
         sampled: share of a picture's tokens that the others attend to.
         begin: step from which pictures attend to each other, 0 for the first.
         seed: seed of the token sampling.

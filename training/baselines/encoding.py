@@ -39,12 +39,7 @@ _BATCH_SIZE = 16
 
 
 def open_features(
-    baseline: BaselineFolder,
-    folder: Path,
-    catalog: Catalog,
-    *,
-    tiled: bool = False,
-    shared: bool = False,
+    baseline: BaselineFolder, folder: Path, catalog: Catalog, *, tiled: bool = False, shared: bool = False
 ) -> FeatureCache:
     """Open the feature cache of a baseline's training data; nothing is encoded yet.
 
@@ -72,10 +67,7 @@ def fill_features(
     """Encode missing and stale features; the encoders are loaded only if there are any, and once.
 
     Args:
-        baseline: baseline with the encoders.
         work: shards to encode, by feature, from `training/data/feature_cache.py:share_out`.
-        device: device of the encoders.
-        progress: callback after every batch.
         tiled: encode latents of gc clip by clip and in tiles, for which the cache must be defined.
     """
     if not any(shards for share in work.values() for shards in share.values()):
@@ -93,9 +85,7 @@ def fill_features(
     }
     for name, share in work.items():
         for cache, shards in share.items():
-            fill: Callable[..., int] = cache.fill_from_turns
-            if name in _FROM_VIDEOS:
-                fill = cache.fill_from_videos
+            fill: Callable[..., int] = cache.fill_from_videos if name in _FROM_VIDEOS else cache.fill_from_turns
             fill(
                 name,
                 partial(encode[name], cache),
@@ -150,10 +140,7 @@ def _of_gc(baseline: BaselineFolder, sha256: Sha256, tiled: bool) -> list[Featur
     prompts = (tokens, sizes_of(base, "text_encoder")["d_model"])
     text = made_by_base("text_encoder", _with_tokenizer(base, "text_encoder", "tokenizer"), sha256)
     latents = made_by_base("autoencoder", inside(base, "vae"), sha256) | made_in_tiles(tiled)
-    return [
-        Feature("latents", shape, dtype, latents),
-        Feature("prompts", prompts, dtype, text),
-    ]
+    return [Feature("latents", shape, dtype, latents), Feature("prompts", prompts, dtype, text)]
 
 
 def _of_gfc(baseline: BaselineFolder, sha256: Sha256) -> list[Feature]:

@@ -167,7 +167,7 @@ class BaselineFolder:
 
 
 def precision_of(kind: type[DiffusionPipeline], device: Device) -> torch.dtype:
-    """Return the precision for a device: on a GPU the one the pipeline was trained in; float32 on a CPU.
+    """Return the precision for a device: the precision of the pipeline's training on a GPU, float32 on a CPU.
 
     CogVideoX 2B and SDXL were trained in float16, CogVideoX 5B and FLUX in bfloat16.
     """
@@ -203,9 +203,7 @@ def new_mini_gc(folder: Path, checkpoint: Checkpoint, seed: int = 0) -> Baseline
     """Write an untrained GC of size `mini`.
 
     Args:
-        folder: target folder; must not exist, or be empty.
         checkpoint: one of size `mini`, whose text encoder, autoencoder and motion scopes it has.
-        seed: seed of the transformer.
 
     Raises:
         UserError: the checkpoint is of another size, or the folder is not empty.
@@ -221,14 +219,7 @@ def new_mini_gc(folder: Path, checkpoint: Checkpoint, seed: int = 0) -> Baseline
 
 
 def save_trained(folder: Path, start: BaselineFolder, transformer: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Write a baseline with trained adapters, or a transformer trained whole.
-
-    Args:
-        folder: empty target folder.
-        start: baseline with the configuration and the bases.
-        transformer: the trained transformer.
-        state: state of the transformer.
-    """
+    """Write a baseline with trained adapters, or a transformer trained whole."""
     bases = start.folder / "bases"
     if bases.is_dir():
         shutil.copytree(bases, folder / "bases")

@@ -13,8 +13,8 @@ latents x_0 to noise eps:
     L       = E_{x_0, eps, sigma} mean (u_theta(x_sigma, sigma, c, g) - (eps - x_0))^2
 
 with u_theta the transformer, c the T5 and CLIP states of the instruction, and g the guidance. sigma is distributed as
-in FLUX's training; each example of a step draws it from a band of equal probability. FLUX.1 dev was distilled with its
-guidance as an input, so g is fixed to the value used in play. The text is never dropped, because play has no
+in FLUX's training, and each example of a step draws it from another band of equal probability. FLUX.1 dev was distilled
+with its guidance as an input, so g is fixed to the value used in play. The text is never dropped, because play has no
 unconditional pass.
 
 Letters of the shapes: B batch, T latent frames, C channels, H and W latent pixels, N text tokens, D their width, L
@@ -27,7 +27,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from diffusers import FluxPipeline
@@ -42,27 +42,10 @@ from training.baselines.folder import BaselineFolder, Device, save_trained
 from training.baselines.pipelines import sizes_of
 from training.data.feature_cache import FeatureCache
 from training.data.mixture import by_dataset
-from training.data.order import Examples, Position, generator, part_seed, spread, stratified
+from training.data.order import Examples, Position, generator, part_seed, stratified
 from training.data.turns import RecordedTurn, has_padded
 from training.phase import ALONE, Share
-from training.phases.shot import NoisedShot, NoisedShots, ShotExamples
-
-NOISE_LEVELS = (99, 299, 499, 699, 899)
-"""Timesteps of 1000 at which the loss on held-out clips is measured."""
-
-
-class NoisedExamples(Protocol):
-    """Noised examples of clips."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, position: Position) -> Any:
-        """Return a training example; its random numbers are functions of seed and position."""
-        ...
-
-    def at_noise_level(self, item: int, timestep: int) -> Any:
-        """Return a validation example, always with the same noise."""
-        ...
+from training.phases.shot import HeldOut, NoisedShot, NoisedShots, ShotExamples, loss_by_noise_level
 
 
 @dataclass(eq=False)
@@ -72,7 +55,7 @@ class AdapterPhase(ABC):
     network: nn.Module
     """Network with the transformer as its member `transformer`."""
     examples: Examples
-    held_out: NoisedExamples | None
+    held_out: HeldOut | None
     """Clips of the split `val`, if there are any."""
     clips: int
     """Maximum number of held-out clips in validation."""
@@ -93,18 +76,7 @@ class AdapterPhase(ABC):
         self, network: nn.Module, device: torch.device, _pictures: Path | None, share: Share = ALONE
     ) -> dict[str, float]:
         """Return the loss at each noise level on held-out clips; empty if there are none."""
-        held_out = self.held_out
-        if not held_out:
-            return {}
-
-        def losses_of(item: int) -> Tensor:
-            batch = self.collate([held_out.at_noise_level(item, timestep) for timestep in NOISE_LEVELS])
-            losses_B: Tensor = network(batch.to(device))["loss"].float()
-            return losses_B
-
-        means = share.values(spread(len(held_out), self.clips), losses_of).cpu().mean(dim=0).tolist()
-        by_level = {f"loss_{timestep:03d}": mean for timestep, mean in zip(NOISE_LEVELS, means, strict=True)}
-        return {"loss": sum(means) / len(means), **by_level}
+        return loss_by_noise_level(self, network, device, share, self.held_out, self.clips) if self.held_out else {}
 
     def export(self, folder: Path, state: Mapping[str, Tensor]) -> None:
         """Write a playable baseline with the adapters in `state`."""
@@ -154,13 +126,7 @@ class GCPhase(AdapterPhase):
 
     def collate(self, examples: Sequence[NoisedShot]) -> NoisedShots:
         """Collate examples."""
-        return NoisedShots(
-            torch.stack([example.latents_TCHW for example in examples]),
-            torch.stack([example.noise_TCHW for example in examples]),
-            torch.tensor([example.timestep for example in examples]),
-            torch.tensor([example.scope_px for example in examples]),
-            (torch.stack([example.conditions[0] for example in examples]),),
-        )
+        return NoisedShots.of(examples)
 
 
 def gc_phase(
@@ -178,14 +144,8 @@ def gc_phase(
     """Return the training phase of GC.
 
     Args:
-        baseline: a `gc` to start from.
         train: filled features of the training clips, from `open_features`.
-        val: filled features of the validation clips.
         dropout: share of examples with the empty text, for guidance.
-        seed: seed of noise, timesteps and dropout.
-        clips: maximum number of clips of `val` in validation.
-        frozen: dtype of frozen weights.
-        gradient_checkpointing: forward again in the backward pass: slower, less memory.
         device: device of the text encoder, which encodes the empty text once.
     """
     tokens = train.features["prompts"].shape[0]
@@ -240,11 +200,9 @@ class PictureExamples:
         """Store the arguments; nothing is read yet.
 
         Args:
-            turns: the clips.
             cache: feature cache with `flux_pictures`, `flux_prompts` and `flux_pooled`.
             shift: subtracted from the autoencoder's latents.
             scale: factor of the shifted latents.
-            seed: seed of noise and noise level.
         """
         self.turns, self.cache, self.shift, self.scale, self.seed = turns, cache, shift, scale, seed
 
@@ -328,17 +286,7 @@ def gfc_phase(
     frozen: torch.dtype = torch.float32,
     gradient_checkpointing: bool = False,
 ) -> GFCPhase:
-    """Return the training phase of GFC.
-
-    Args:
-        baseline: a `gfc` to start from.
-        train: filled features of the training clips, from `open_features`.
-        val: filled features of the validation clips.
-        seed: seed of noise and noise levels.
-        clips: maximum number of clips of `val` in validation.
-        frozen: dtype of frozen weights.
-        gradient_checkpointing: forward again in the backward pass: slower, less memory.
-    """
+    """Return the training phase of GFC; arguments as in `gc_phase`."""
     picture, sizes = baseline.config.picture, sizes_of(baseline.base("picture"), "vae")
     assert picture is not None
     scaling = {"shift": sizes["shift_factor"], "scale": sizes["scaling_factor"]}

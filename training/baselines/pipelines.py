@@ -42,8 +42,6 @@ def load_pipeline(kind: type[Pipeline], base: Base, dtype: torch.dtype, *leave_o
 
     Args:
         kind: class of the published pipeline.
-        base: its location.
-        dtype: precision of its networks.
         leave_out: components to skip, such as `transformer`.
 
     Raises:

@@ -46,7 +46,7 @@ class SceneDescription:
     """Prompt for the generator; understandable without the story."""
     state: State
     seconds: float = field(default=0.0, compare=False)
-    """Time of the language model, also where the scene was kept and is read again; 0 without one."""
+    """Time of the language model, also for a stored scene; 0 without a language model."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +74,7 @@ class PlainRouter:
 
 
 class LanguageRouter:
-    """Router that asks a language model.
-
-    Args:
-        endpoint: endpoint of the language model.
-    """
+    """Router that asks a language model."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
@@ -109,8 +105,8 @@ class LanguageRouter:
                 repair = load_prompt("scene-repair").render(fault=str(fault))
                 messages += [assistant(reply), user(repair)]
         raise UserError(
-            f"{self.endpoint.model} at {self.endpoint.address} gave {1 + REPAIRS} answers that cannot be used; the "
-            f"last one: {fault} Name another model, or play without a language model"
+            f"{self.endpoint.model} at {self.endpoint.address} gave {1 + REPAIRS} unusable answers (the last: {fault}) "
+            "Name another model, or play without a language model"
         )
 
 

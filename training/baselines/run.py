@@ -1,6 +1,6 @@
 """Training run of a baseline in a run folder: `animegamer train gc` and `gfc`.
 
-RUN/start-gc/      the untrained baseline, unless one was given; made anew until RUN/gc is begun from it
+RUN/start-gc/      the untrained baseline, unless one was given; written again until RUN/gc is begun from it
 RUN/gc/            see training/run_folder.py; result/ is a playable baseline
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from accelerate import Accelerator
 
@@ -35,9 +35,6 @@ def train_baseline(
     """Train a baseline: its adapters, or at `mini` a whole transformer. Return the folder of the result.
 
     Args:
-        kind: kind of the baseline.
-        run_folder: the run's folder, its data and its callbacks.
-        recipe: settings.
         start: a baseline to start from; by default an untrained one of the recipe's size is created. At `mini` a
             checkpoint of that size, whose bases an untrained GC gets.
 
@@ -57,7 +54,7 @@ def train_baseline(
             f"{baseline.folder} is a {baseline.config.kind}: train it as {baseline.config.kind}, or start from a {kind}"
         )
 
-    tiled = kind == "gc" and recipe.features.tiled  # pictures of gfc are single ones
+    tiled = kind == "gc" and recipe.features.tiled  # gfc encodes single pictures, which need no tiles
 
     def made() -> Phase:
         caches = _caches(baseline, run_folder, accelerator, tiled=tiled)
@@ -137,20 +134,12 @@ def _phase(
     accelerator: Accelerator,
 ) -> Phase:
     train, val = caches[0], caches[1] if len(caches) > 1 else None
-    frozen, seed = frozen_dtype(settings.precision), settings.loop.seed
-    checkpointing = settings.gradient_checkpointing
+    options: dict[str, Any] = {
+        "seed": settings.loop.seed,
+        "clips": clips,
+        "frozen": frozen_dtype(settings.precision),
+        "gradient_checkpointing": settings.gradient_checkpointing,
+    }
     if kind == "gfc":
-        return gfc_phase(
-            baseline, train, val, seed=seed, clips=clips, frozen=frozen, gradient_checkpointing=checkpointing
-        )
-    return gc_phase(
-        baseline,
-        train,
-        val,
-        dropout=settings.dropout,
-        seed=seed,
-        clips=clips,
-        frozen=frozen,
-        gradient_checkpointing=checkpointing,
-        device=accelerator.device,
-    )
+        return gfc_phase(baseline, train, val, **options)
+    return gc_phase(baseline, train, val, dropout=settings.dropout, device=accelerator.device, **options)

@@ -74,7 +74,7 @@ def save_text_to_video_of(folder: Path, checkpoint: Checkpoint) -> None:
 
 
 def save_random_image_to_video(folder: Path, settings: VideoSettings) -> None:
-    """Save a tiny CogVideoX 5B image-to-video: first frame's latents beside the noise, rotary and learned positions.
+    """Save a tiny CogVideoX 5B image-to-video, with first frame's latents, and rotary and learned positions.
 
     As in the published pipeline, there are learned positions for 49 frames.
     """

@@ -19,13 +19,8 @@ _MOST_REPEATED = 20
 def check_dataset(turns: Sequence[RecordedTurn], recipe: Recipe, source: str) -> None:
     """Check that the training clips of a dataset go with a recipe.
 
-    Args:
-        turns: the clips.
-        recipe: settings of the run.
-        source: the dataset, for messages.
-
     Raises:
-        UserError: they do not; the message names the remedy.
+        UserError: they do not; the message says how to fix it.
     """
     check_captions(turns, source)
     check_frames(turns, recipe.model.shot_decoder.frames, source)
@@ -38,9 +33,7 @@ def check_captions(turns: Sequence[RecordedTurn], source: str, part: str = "") -
     """Check that the clips have captions by a model or a person.
 
     Args:
-        turns: the clips.
-        source: folder or address of their dataset.
-        part: the part of it that they are, if not all of it.
+        part: name of the clips' part of the dataset, if they are not all of it.
 
     Raises:
         UserError: no clip has a caption, or all captions are by rules, which know neither characters nor actions, and
@@ -71,25 +64,19 @@ def check_frames(turns: Sequence[RecordedTurn], frames: int, source: str) -> Non
     """
     if others := {turn.sample.frames for turn in turns} - {frames - 1, frames}:
         raise UserError(
-            f"{source} has clips of {others.pop()} frames; this model takes {frames - 1} or {frames}: set "
+            f"{source} has clips of {others.pop()} frames, but this model takes {frames - 1} or {frames}: set "
             "`clips.frames` and build again"
         )
 
 
 def check_batch(phase: str, loop: LoopSettings, processes: int) -> None:
-    """Check that the processes can share a batch evenly, in whole micro-batches.
-
-    Raises:
-        UserError: they cannot.
-    """
+    """Check that the processes can share a batch evenly, in whole micro-batches. UserError if they cannot."""
     share, rest = divmod(loop.batch_size, processes)
     if rest:
-        raise UserError(
-            f"{phase}: a batch of {loop.batch_size} cannot be shared by {processes} processes: take a multiple"
-        )
+        raise UserError(f"{phase}: {processes} processes cannot share a batch of {loop.batch_size}; make it a multiple")
     if share % loop.micro_batch:
         raise UserError(
-            f"{phase}: a process gets {share} examples a step, not a multiple of micro_batch {loop.micro_batch}: "
+            f"{phase}: a process gets {share} examples a step, not a multiple of micro_batch {loop.micro_batch}; "
             "change one of the two, or the number of processes"
         )
 
@@ -104,13 +91,13 @@ def check_instructions(turns: Sequence[RecordedTurn], source: str) -> None:
     for turn in turns:
         for text in wordings(turn) if turn.instruction else ():
             if len(text.encode()) <= MOST_INSTRUCTION_TOKENS:
-                continue  # a token has a byte at least
+                continue  # a token has at least one byte
             tokenizer = tokenizer or shipped_tokenizer()
             try:
                 instruction_ids(tokenizer, text)
             except UserError as error:
                 remedy = "with fewer or shorter names, or drop the clip (`animegamer review`)"
-                raise UserError(f"{source}: clip {turn.clip_id}: {error}, {remedy}") from error
+                raise UserError(f"{source}, clip {turn.clip_id}: {error}, {remedy}") from error
 
 
 def check_windows(turns: Sequence[RecordedTurn], settings: WindowSettings, source: str) -> None:

@@ -131,8 +131,6 @@ def made_by_base(name: str, base: Base, sha256: Sha256 = file_sha256) -> dict[st
     """Return a frozen base as an ingredient: its commit on the hub, or the hash of all files in its folder.
 
     Args:
-        name: of the ingredient.
-        base: location of the base.
         sha256: hash of a file; `remembered` gives a function that reads each file once.
 
     Raises:
@@ -157,11 +155,7 @@ def made_by_files(name: str, *paths: Path, sha256: Sha256 = file_sha256) -> dict
 
 @contextmanager
 def remembered(folder: Path) -> Iterator[Sha256]:
-    """Yield a hash of files that remembers them in a folder.
-
-    Raises:
-        DiskError: the folder cannot be used.
-    """
+    """Yield a hash of files that remembers them in a folder. DiskError if the folder cannot be used."""
     with disk_errors(folder):
         hashes = Hashes(folder / ".hashes.json")
     yield hashes.of

@@ -55,7 +55,7 @@ def frame_to_see(clip_id: str, frames: int, which: Literal["first", "random"]) -
 
 
 def moments_of(stored_2TCHW: Tensor) -> Moments:
-    """Return the feature `latents` of one clip as a batch of one."""
+    """Return the feature `latents` of one clip as a batch of size 1."""
     mean_BTCHW, logvar_BTCHW = stored_2TCHW.float()[:, None]
     return Moments(mean_BTCHW, logvar_BTCHW)
 
@@ -66,10 +66,7 @@ def prompt_of(
     """Return the training prompt of a window.
 
     Args:
-        window: the turns.
         tokens_of: function from clip id to shot tokens [L, D].
-        tokenizer: tokenizer of the game model.
-        config: configuration of the checkpoint.
     """
     past = [
         PastTurn(turn.instruction, tokens_of(turn.clip_id).float(), turn.state, turn.measured) for turn in window.past
@@ -82,12 +79,7 @@ class Encoder:
     """Encoder of features; it loads each network when it is needed, once for all caches, and frees it afterwards."""
 
     def __init__(
-        self,
-        checkpoint: Checkpoint,
-        recipe: Recipe,
-        device: torch.device | str = "cpu",
-        *,
-        rollout: bool = False,
+        self, checkpoint: Checkpoint, recipe: Recipe, device: torch.device | str = "cpu", *, rollout: bool = False
     ) -> None:
         """Store the checkpoint with the networks, the recipe, the device, and whether predictions follow others."""
         self.checkpoint, self.recipe, self.device = checkpoint, recipe, device

@@ -98,10 +98,7 @@ class FeatureCache:
         """Store the arguments; nothing is read yet.
 
         Args:
-            folder: folder of the files.
-            catalog: the turns.
-            features: current definitions of the features.
-            shared: other runs use the folder too, so that files are named by content.
+            shared: name files by content, because other runs use the folder too.
         """
         self.folder, self.catalog, self.shared = folder, catalog, shared
         self.features = {feature.name: feature for feature in features}
@@ -114,16 +111,11 @@ class FeatureCache:
         return partial(FeatureCache, shared=self.shared), arguments
 
     def get(self, name: str, clip_id: str) -> Tensor:
-        """Return a feature of a clip in its storage dtype.
-
-        Raises:
-            UserError: the file is missing, stale or damaged.
-        """
+        """Return a feature of a clip in its storage dtype. UserError if the file is missing, stale or damaged."""
         shard = self.catalog.by_id[clip_id].shard
         if (name, shard) not in self._open:
             if fault := self._fault(name, shard):
-                remedy = "fill the cache again"
-                raise UserError(f"{self._path(name, shard)} {fault}; {remedy}")
+                raise UserError(f"{self._path(name, shard)} {fault}; fill the cache again")
             self._open[name, shard] = safe_open(self._path(name, shard), "pt")
         tensor: Tensor = self._open[name, shard].get_tensor(clip_id)
         return tensor.clone()  # safetensors returns a view of the mapped file
@@ -155,11 +147,9 @@ class FeatureCache:
         """Encode the missing and stale files of a feature that is computed from videos.
 
         Args:
-            name: name of the feature.
             encode: encoder; returns one row of the feature's shape for each turn, on any device.
             batch_size: turns per call of `encode`; fewer at the end of a shard.
             shards: shards of this process; all by default.
-            progress: callback after every batch with the clips done and the total.
 
         Returns:
             Number of clips encoded.
@@ -193,7 +183,7 @@ class FeatureCache:
         progress: Progress,
     ) -> int:
         if batch_size < 1:
-            raise UserError(f"{name}: batch_size is {batch_size}; it must be 1 or more")
+            raise UserError(f"{name}: batch_size is {batch_size}, but must be 1 or more")
         # 1. Find the shards to encode, and remove what a killed run has left half-written.
         pending = [
             shard for shard in (self.catalog.shards if shards is None else shards) if self._fault(name, shard.name)
@@ -215,7 +205,7 @@ class FeatureCache:
         return done
 
     def _write(self, name: str, shard: str, tensors: Mapping[str, Tensor]) -> None:
-        """Write a file under a temporary name of its own and rename it into place."""
+        """Write a file under a temporary name, and rename it into place."""
         with replacing(self._path(name, shard)) as temporary:
             header = {_HEADER: self._made_from(name, shard).model_dump_json()}
             temporary.write_bytes(save(dict(tensors), metadata=header))
@@ -252,7 +242,7 @@ class FeatureCache:
 
 
 def storage_dtype(config: ModelConfig) -> torch.dtype:
-    """Dtype on disk: float16 at full size (about 50 GB for 20,000 clips); float32 for `tiny`."""
+    """Return the dtype on disk: float16 at full size (about 50 GB for 20,000 clips), otherwise float32."""
     return torch.float16 if config.size == "full" else torch.float32
 
 
@@ -276,7 +266,7 @@ Work = Mapping[FeatureCache, Sequence[ShardFile]]
 def share_out(caches: Sequence[FeatureCache], names: Sequence[str], accelerator: Accelerator) -> dict[str, Work]:
     """Return this process's share of the missing and stale shards, by feature. Collective call.
 
-    Only the main process looks for missing files: later ones would see what the first have already written.
+    Only the main process looks for missing files: a later process could see files that others have already written.
     """
     plan: list[dict[str, list[list[str]]] | None] = [None]
     if accelerator.is_main_process:
@@ -288,7 +278,7 @@ def share_out(caches: Sequence[FeatureCache], names: Sequence[str], accelerator:
 
 
 def share_of(caches: Sequence[FeatureCache], missing: Sequence[Sequence[str]], rank: int, processes: int) -> Work:
-    """Return every n-th of the missing shards, the largest first, so that all processes get about as many clips."""
+    """Return every n-th of the missing shards, the largest first, so that processes get similar numbers of clips."""
     pairs = [
         (cache, shard)
         for cache, names in zip(caches, missing, strict=True)
@@ -304,7 +294,6 @@ def space_needed(caches: Sequence[FeatureCache], names: Sequence[str], later_byt
 
     Args:
         caches: caches of one folder.
-        names: features to encode.
         later_bytes: space of features that later phases will add.
 
     Raises:
@@ -319,8 +308,8 @@ def space_needed(caches: Sequence[FeatureCache], names: Sequence[str], later_byt
     parts = ", ".join(f"{name} {readable(size)}" for name, size in by_name.items() if size)
     if needed - replaced > free:
         raise NoRoomError(
-            f"{folder}: {readable(needed)} of features to make ({parts}), but only {readable(free)} are free: make "
-            "room, or name a folder on another disk with --features"
+            f"{folder} needs {readable(needed)} for features ({parts}), but only {readable(free)} are free: make room, "
+            "or name a folder on another disk with --features"
         )
     later = f"; later phases add {readable(later_bytes)}" if later_bytes else ""
     return f"features to make: {readable(needed)} ({parts}), {readable(free)} are free in {folder}{later}"

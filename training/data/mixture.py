@@ -1,9 +1,9 @@
-"""Mixture of datasets: several trained on together, with one set of motion levels, and casts joined or kept apart.
+"""Mixture of datasets that are trained on together, with one set of motion levels, and casts joined or kept apart.
 
     mixture = Mixture.of(["films/ponyo", "s3://bucket/arrietty=2"])     the clips of the second come twice an epoch
     mixture.catalogs(cached)["train"].parts                             its turns by dataset
 
-One dataset is read as it is. Of several, the turns are changed as they are read, the shards are not:
+A single dataset is read unchanged. Turns of several datasets are changed as they are read; the shards stay:
 
 - motion levels are binned again from the motion scopes, by one set of edges: the datasets' own if they agree,
   otherwise quantiles of all training clips. Scopes of different optical-flow models cannot be compared;
@@ -38,7 +38,7 @@ from training.data.turns import Catalog, Part, RecordedTurn
 
 @dataclass(frozen=True)
 class Mixture:
-    """One or more datasets; nothing is read before it is asked for.
+    """One or more datasets, read when they are needed.
 
     Attributes:
         sources: the datasets.
@@ -94,7 +94,7 @@ class Mixture:
         }
         if len(self.sources) == 1:
             return {split: next(iter(catalogs.values())) for split, catalogs in read.items()}
-        # 2. Find edges and names that hold for all, and change the turns by them.
+        # 2. Find edges and names that fit all datasets, and apply them to the turns.
         edges, renamed = self._edges(read["train"].values()), self._renamed(read.values())
         return {split: _joined(catalogs, edges, renamed) for split, catalogs in read.items()}
 
@@ -128,13 +128,11 @@ class Mixture:
         owner: dict[str, tuple[str, str]] = {}
         for source, index in zip(self.sources, self._indexes, strict=True):
             for film in sorted({shard.film_id for shard in index.shards}):
-                content = film.rpartition("-")[2]  # what is before it is the name of the file
+                content = film.rpartition("-")[2]  # the part before it is the name of the file
                 other, before = owner.setdefault(content, (source.name, film))
                 if other != source.name:
-                    raise UserError(
-                        f"one film is in {other}, as {before}, and in {source.name}, as {film}: build one of them "
-                        "without it"
-                    )
+                    found = f"in {other} (as {before}) and in {source.name} (as {film})"
+                    raise UserError(f"one film is {found}: build one dataset without it")
 
     def _edges(self, train: Iterable[Catalog]) -> Edges:
         """Return one set of edges for all datasets."""

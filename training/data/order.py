@@ -52,7 +52,7 @@ class Position:
 def epoch_order(seed: int, epoch: int, count: int, kind: int = 0) -> NDArray[np.int64]:
     """Return a permutation of `range(count)`, identical on every machine for equal seed, epoch and kind.
 
-    Kind 0 is the order of all examples; a window length has a kind of its own.
+    Kind 0 is the order of all examples, and each window length has another kind.
     """
     keys = Philox(key=[seed, epoch], counter=[0, 0, kind, _ORDER]).random_raw(count)
     order = np.argsort(keys, kind="stable")
@@ -153,7 +153,7 @@ class Batches(Sampler[list[Position]]):
         if count < 1:
             raise UserError("there are no examples to train on: check the split and the window settings")
         if batch_size < 1 or batch_size % processes:
-            raise UserError(f"a batch of {batch_size} cannot be shared by {processes} processes: take a multiple")
+            raise UserError(f"{processes} processes cannot share a batch of {batch_size}; make it a multiple")
         self.count, self.batch_size, self.seed, self.steps = count, batch_size, seed, steps
         self.process, self.share = process, batch_size // processes
 
@@ -173,13 +173,12 @@ class Batches(Sampler[list[Position]]):
 def begin_reading(_number: int) -> None:
     """Set up a process of the data loader; its `worker_init_fn`.
 
-    It ignores SIGTERM and SIGINT: a scheduler or a terminal sends them to all processes of a job, and the training
+    It ignores SIGTERM and SIGINT, which a scheduler or a terminal sends to all processes of a job, because the training
     process still needs the examples of the step in progress. It shares tensors by name instead of by open files, which
-    `ulimit -n` limits: a step of phase b on one GPU has 384 windows of five tensors each, and several steps are read
-    ahead.
+    `ulimit -n` limits. A step of phase b on one GPU has 384 windows of five tensors, and several steps are read ahead.
 
-    Exit calls of services are dropped, since the services' threads are not in this process. Prefect's calls would fail,
-    and the failed process would end the training.
+    It drops the exit calls of services, whose threads are not in this process. Prefect's calls would fail, and the
+    failed process would end the training.
     """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)

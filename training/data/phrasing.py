@@ -20,7 +20,7 @@ from training.data.turns import RecordedTurn
 from training.data.windows import Window
 
 Parts = dict[str, str]
-"""Known parts of an instruction: `who`, `motion`, `manner`, `place`; `does` is the motion with an s, if one acts."""
+"""Known parts of an instruction: `who`, `motion`, `manner`, `place`, and `does`, the motion as a verb for `who`."""
 
 _TRAINED = (
     "{who}|{manner}|{does}|in the {place}",
@@ -38,7 +38,7 @@ HELD_OUT = (
     "now in the {place}:|watch {who}|{motion}|{manner}",
     "next {who}|{manner}|{does},|and around is the {place}",
 )
-"""Sentences kept aside for measuring."""
+"""Sentences held out for measuring."""
 _LABELS = (("Character", "who"), ("Motion", "motion"), ("Background", "place"))
 _LEFT_OUT = 8
 """One in so many parts is left out."""
@@ -69,7 +69,6 @@ def phrasing(turn: RecordedTurn, choose: Choose) -> str:
     """Return the instruction of a turn in other words; the recorded one if the motion is not known.
 
     Args:
-        turn: the turn.
         choose: function from n to a random number below n.
     """
     caption, parts = turn.sample.caption, parts_of(turn)
@@ -83,7 +82,7 @@ def phrasing(turn: RecordedTurn, choose: Choose) -> str:
 
 
 def wordings(turn: RecordedTurn) -> list[str]:
-    """Return the longest texts that may stand for a turn's instruction: every other one leaves out a part of one."""
+    """Return the longest texts that may replace a turn's instruction; all other texts leave out parts of these."""
     parts = parts_of(turn)
     sentences = [_sentence(pieces, parts) for pieces in (*_TRAINED, *HELD_OUT)]
     return [text for text in (turn.instruction, turn.sample.caption.sentence, *sentences) if text]

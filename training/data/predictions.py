@@ -63,8 +63,8 @@ def after_own(
 ) -> Predict:
     """Return a function that predicts turns, given in time order, after its predictions for the turns before.
 
-    Turns before the shard of a turn have their recorded shot tokens: so a shard's predictions depend on no other
-    shard, and processes can share the shards.
+    Turns of earlier shards have their recorded shot tokens. So the predictions of a shard depend on no other shard, and
+    processes can share the shards.
     """
     made: dict[str, PastTurn] = {}
 
@@ -99,9 +99,7 @@ def rolled_out(
 
     Args:
         model: the game model, in `eval()`.
-        tokenizer: its tokenizer.
         config: configuration of the checkpoint; its `window_turns` limits the past, as in play.
-        turns: the turns to predict, in time order.
         past: turns before the first one, oldest first; a new game has none.
     """
     window_turns = config.game_model.window_turns
@@ -119,9 +117,7 @@ def drawn_games(turns: Sequence[RecordedTurn], settings: WindowSettings, length:
     """Return games of consecutive turns, drawn from all that the window settings allow; few in a broken split.
 
     Args:
-        turns: turns of a catalog.
         settings: rules for consecutive turns; their number is `length` instead.
-        length: turns of a game.
         most: games to return if there are as many.
     """
     windows = Windows(turns, settings.model_copy(update={"most_turns": length}))
@@ -131,18 +127,12 @@ def drawn_games(turns: Sequence[RecordedTurn], settings: WindowSettings, length:
 
 @torch.no_grad()
 def last_error(
-    model: GameModel,
-    tokenizer: LlamaTokenizer,
-    config: ModelConfig,
-    tokens_of: Callable[[str], Tensor],
-    game: Game,
+    model: GameModel, tokenizer: LlamaTokenizer, config: ModelConfig, tokens_of: Callable[[str], Tensor], game: Game
 ) -> Tensor:
     """Return the error of the last turn of a game.
 
     Args:
         model: the game model, in `eval()`.
-        tokenizer: its tokenizer.
-        config: configuration of the checkpoint.
         tokens_of: function from clip id to recorded shot tokens [L, D].
         game: one of `drawn_games`.
     """

@@ -36,10 +36,6 @@ class ShardFile:
 def open_shards(source: str | Path, split: Split) -> list[ShardFile]:
     """Return the shards of a split, grouped by film and in time order within a film.
 
-    Args:
-        source: as for `open_index`.
-        split: `train` or `val`.
-
     Raises:
         UserError: the index is missing or damaged, or the split is empty.
     """
@@ -53,8 +49,7 @@ def unpack(shard: ShardFile, kinds: Collection[str]) -> Iterator[tuple[str, dict
     """Yield key and members of each sample of a shard, in stored order.
 
     Args:
-        shard: from `open_shards`.
-        kinds: extensions of the requested members; every sample must have all of them.
+        kinds: extensions of the requested members, which every sample must have.
 
     Raises:
         UserError: the shard cannot be fetched, differs from the index, or a sample lacks a member.
@@ -64,12 +59,11 @@ def unpack(shard: ShardFile, kinds: Collection[str]) -> Iterator[tuple[str, dict
         _check(shard, path)
         for key, members in _samples(shard, path, kinds):
             if lacking := sorted(set(kinds) - members.keys()):
-                raise UserError(f"{shard.address}: clip {key} lacks its .{lacking[0]}; build the dataset again")
+                raise UserError(f"{shard.address}, clip {key} lacks its .{lacking[0]}; build the dataset again")
             count += 1
             yield key, members
-    if count != shard.entry.samples:
-        wanted = f"{shard.entry.samples} by the index; build the dataset again"
-        raise UserError(f"{shard.address} holds {count} samples, {wanted}")
+    if count != (wanted := shard.entry.samples):
+        raise UserError(f"{shard.address} holds {count} samples, {wanted} by the index; build the dataset again")
 
 
 def _check(shard: ShardFile, path: Path) -> None:
@@ -77,10 +71,10 @@ def _check(shard: ShardFile, path: Path) -> None:
     remedy = "copy the shard again, or build the dataset again"
     if size != entry.bytes:
         raise UserError(
-            f"{shard.address} has {size} bytes, {entry.bytes} by the index: it is truncated or replaced; {remedy}"
+            f"{shard.address} is truncated or replaced, with {size} bytes, not {entry.bytes} as in the index; {remedy}"
         )
     if file_sha256(path) != entry.sha256:
-        raise UserError(f"{shard.address} is damaged: its hash is not the index's; {remedy}")
+        raise UserError(f"{shard.address} is damaged, with another hash than in the index; {remedy}")
 
 
 def _samples(shard: ShardFile, path: Path, kinds: Collection[str]) -> Iterator[tuple[str, dict[str, bytes]]]:
@@ -96,9 +90,9 @@ def _samples(shard: ShardFile, path: Path, kinds: Collection[str]) -> Iterator[t
             try:
                 sample = next(samples, None)
             except (tarfile.TarError, ValueError, OSError) as error:
-                reason = str(error.args[0]).split(" @ ")[0]  # webdataset appends the name of its stream after it
-                remedy = "build the dataset again"
-                raise UserError(f"{shard.address} is not a valid shard {last}: {reason}; {remedy}") from error
+                reason = str(error.args[0]).split(" @ ")[0]  # webdataset appends " @ " and the name of its stream
+                fault = f"is not a valid shard {last} ({reason}); build the dataset again"
+                raise UserError(f"{shard.address} {fault}") from error
             if sample is None:
                 return
             last = f"after clip {sample['__key__']}"

@@ -39,15 +39,11 @@ class Source:
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """Parse an address with an optional weight, such as `films/ponyo=2`.
-
-        Raises:
-            UserError: the weight is 0.
-        """
+        """Parse an address with an optional weight, such as `films/ponyo=2`. UserError if the weight is 0."""
         match = _WEIGHT.fullmatch(text)
         source = cls(match["address"], int(match["weight"])) if match else cls(text)
         if source.weight < 1:
-            raise UserError(f"--data {text}: a weight is 1 or more; leave the dataset out to train without it")
+            raise UserError(f"--data {text} has weight 0; use 1 or more, or leave the dataset out")
         return source
 
     @property

@@ -162,7 +162,6 @@ class Catalog:
         """Read the turns of the shards, or their cached catalog.
 
         Args:
-            shards: from `open_shards`.
             cached: cache file of the catalog; valid while the shards are unchanged.
 
         Raises:

@@ -1,21 +1,21 @@
 """Windows of consecutive turns of one film for the game model: the last is the target, the others are the past.
 
 Training first draws the length of a window, and then a target with enough past. An epoch has equally many windows of
-every length, however many turns reach it. Every turn with enough past ends one window of a length before any ends a
-second one; this goes on from one epoch to the next.
+every length, however many turns reach that length. For each length, every turn with enough past is the target once
+before any turn is the target again, also across epochs.
 
 A turn without an instruction cannot be written into a prompt and is treated as a dropped clip. A window may skip a few
 dropped clips of one scene (`most_gap`). No window contains a turn that overlaps its predecessor; the turns around it
 follow each other.
 
-In play the past consists of the game model's own predictions, in plain training of recorded clips, so training would
-never see the errors that play feeds back. Noise stands for them, as in GameNGen (arXiv 2408.14837, section 3.2.1), with
-s the shot tokens of a past turn and A `history_noise`:
+In play, the past consists of the game model's own predictions, and in plain training of recorded clips. So training
+would never see the errors that play feeds back. As in GameNGen (arXiv 2408.14837, section 3.2.1), noise replaces these
+errors, with s the shot tokens of a past turn and A `history_noise`:
 
     a ~ U(0, A), one level per window;    s' = s + a std(s) eps,    eps ~ N(0, I)
 
-As there, the network gets the level, in tenths of A, as a learned vector that is added to every past shot token. The
-vector of the lowest tenth is zero. So play, which adds no noise, needs no vector, and checkpoints stay the same.
+As in GameNGen, a learned vector of the level, in tenths of A, is added to every past shot token. The vector of the
+lowest tenth is zero. So play, which adds no noise, needs no vector, and checkpoints stay the same.
 
 Letters of the shapes: L shot tokens, D their width.
 """
@@ -56,14 +56,13 @@ class Window:
 
 
 class Windows:
-    """Windows of a sequence of turns: as many in an epoch as there are turns with an instruction and no overlap."""
+    """Windows of a sequence of turns. An epoch has one window per turn with an instruction and without overlap."""
 
     def __init__(self, turns: Iterable[RecordedTurn], settings: WindowSettings, seed: int = 0) -> None:
         """Compute the maximum window length of each turn.
 
         Args:
             turns: turns of a `Catalog`, grouped by film, in time order.
-            settings: rules for the turns of one window.
             seed: seed of the order of targets.
         """
         self.settings, self.seed = settings, seed

@@ -1,1 +1,1 @@
-"""Evaluation of agents: benchmark, metrics by turn, judge, study, and the figures made of them."""
+"""Evaluation of agents: benchmark, metrics by turn, judge, study, and figures."""

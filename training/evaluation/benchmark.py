@@ -3,9 +3,9 @@
     {"game": "ponyo-01", "turn": 1, "characters": ["Ponyo", "Sosuke"], "MD": "run", "MA": "quickly", "EV": "sea shore",
      "level": 4, "SC": 1, "ET": 1, "ST": -1}                                                      (on one line)
 
-A panel is a turn of a game: its instruction, and the truth that an agent's turn is compared with. The tags are those of
-a caption. Games follow each other, the panels of a game in order from turn 1. Any value but the first two may be left
-out: what is not known is not measured.
+A panel is a turn of a game: its instruction, and the truth that an agent's turn is compared with. It has the tags of a
+caption. Games follow each other, the panels of a game in order from turn 1. Only the first two values are required:
+unknown values are not measured.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from prompts.tags import instruction
 
 
 class BenchmarkError(UserError):
-    """A benchmark file that cannot be used; the message names the line and the remedy."""
+    """A benchmark file cannot be used; the message names the line and the remedy."""
 
 
 class Panel(Record):
-    """One turn of a benchmark's game; None: not known, and not measured."""
+    """One turn of a benchmark's game; None means not known and not measured."""
 
     game: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$", description="name of the game; also a folder's name")
     turn: int = Field(ge=1)
-    characters: tuple[str, ...] = Field((), description="who is on screen, the one who acts first")
-    S: str | None = Field(None, description="a noun for the subject, where no character is named")
+    characters: tuple[str, ...] = Field((), description="characters on screen, beginning with the acting one")
+    S: str | None = Field(None, description="a noun for the subject, if `characters` is empty")
     MD: str | None = Field(None, description="motion")
     MA: str | None = Field(None, description="manner, an adverb")
     EV: str | None = Field(None, description="environment")
@@ -43,7 +43,7 @@ class Panel(Record):
     SC: Literal[0, 1] | None = None
     ET: Literal[0, 1] | None = None
     ST: Literal[-1, 1] | None = None
-    words: str | None = Field(None, description="instruction in free words, in place of the line made of the tags")
+    words: str | None = Field(None, description="instruction in free words, instead of the line made from the tags")
     clip_id: str | None = Field(None, description="clip of the dataset that is the truth of the turn")
 
     @model_validator(mode="after")
@@ -67,7 +67,7 @@ class BenchmarkGame:
 
     @property
     def character(self) -> str | None:
-        """The game's protagonist: the character who acts first in most panels; None if none is named."""
+        """The game's protagonist, who acts first in most panels; None without characters."""
         first = [panel.characters[0] for panel in self.panels if panel.characters]
         return max(dict.fromkeys(first), key=first.count, default=None)
 
@@ -95,35 +95,26 @@ def read_benchmark(path: Path) -> Benchmark:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise BenchmarkError(f"{path}: cannot be read: {error.strerror}; give a benchmark file") from error
+        raise BenchmarkError(f"{path} cannot be read ({error.strerror}); give a benchmark file") from error
     panels = [_panel(path, number, line) for number, line in enumerate(content.split(b"\n"), start=1) if line.strip()]
     if not panels:
-        raise BenchmarkError(f"{path}: no game in it; `animegamer benchmark write` writes one")
-    return Benchmark(games_of(path, panels), hashlib.sha256(content).hexdigest())
+        raise BenchmarkError(f"{path} holds no game; write one with `animegamer benchmark write`")
+    return Benchmark(_games_of(path, panels), hashlib.sha256(content).hexdigest())
 
 
-def write_benchmark(path: Path, panels: Iterable[Panel]) -> None:
-    """Write a benchmark file, atomically.
-
-    Raises:
-        DiskError: it cannot be written.
-    """
-    text = text_of(panels)
+def write_benchmark(path: Path, panels: Sequence[Panel]) -> tuple[BenchmarkGame, ...]:
+    """Write a benchmark file, atomically, and return its games. DiskError if the file cannot be written."""
     with replacing(path) as temporary, disk_errors(path):
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_text(text_of(panels), encoding="utf-8")
+    return _games_of(path, panels)
 
 
 def text_of(panels: Iterable[Panel]) -> str:
-    """Text of a benchmark file; keys without a value are left out."""
+    """Return the text of a benchmark file, without the keys that have no value."""
     return "".join(f"{panel.model_dump_json(exclude_defaults=True)}\n" for panel in panels)
 
 
-def games_of(path: Path, panels: Sequence[Panel]) -> tuple[BenchmarkGame, ...]:
-    """Group panels into games; `path` is named in errors.
-
-    Raises:
-        BenchmarkError: a game's turns are not 1, 2, ... in a row.
-    """
+def _games_of(path: Path, panels: Sequence[Panel]) -> tuple[BenchmarkGame, ...]:
     games = [BenchmarkGame(name, tuple(group)) for name, group in groupby(panels, key=lambda panel: panel.game)]
     names = [game.name for game in games]
     for game in games:

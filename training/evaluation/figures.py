@@ -1,12 +1,12 @@
-"""Figures: means and slopes of measures with their 95 % intervals, in `figures.json` and `figures.csv`.
+"""Figures: means and slopes of measures with their 95% intervals, in `figures.json` and `figures.csv`.
 
-The report and its tables are made from these records alone. The intervals are by bootstrap over games: a game is drawn
-as a whole, since its turns depend on each other. With the sums s_g and counts n_g of the games drawn,
+The report and its tables are made from these records alone. The intervals are by bootstrap over games. Each draw takes
+whole games, because the turns of a game depend on each other. With the sums s_g and counts n_g of the games drawn,
 
     mean  = sum_g s_g / sum_g n_g
     slope = sum_t (t - T) (m_t - M) / sum_t (t - T)^2       m_t: mean at turn t; T, M: means over the turns
 
-so every turn's mean has one vote, whatever the number of games that reached it.
+so every turn's mean has the same weight, however many games reached that turn.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Sums = NDArray[np.float64]
 
 
 class Figure(Record):
-    """A mean; at most one of game, character and turn is given, and none for the overall mean."""
+    """A mean by game, character or turn, or the overall mean if all three are empty."""
 
     agent: str
     metric: str
@@ -42,7 +42,9 @@ class Figure(Record):
     character: str | None = Field(None, description="protagonist of the games")
     turn: int | None = None
     value: float
-    low: float | None = Field(None, description="bounds of the 95 % interval, by bootstrap over games; null: one game")
+    low: float | None = Field(
+        None, description="bounds of the 95% interval, by bootstrap over games; null for one game"
+    )
     high: float | None = None
     count: int = Field(description="number of measures in the mean")
 
@@ -58,7 +60,7 @@ class Slope(Record):
 
 
 class AgentNote(Record):
-    """An agent as the report names it."""
+    """An agent as the report shows it."""
 
     name: str
     kind: str = Field(description="such as `checkpoint`, `gc`, `folder`, `painted`")
@@ -73,12 +75,12 @@ class Figures(Record):
     metrics: tuple[Metric, ...]
     figures: tuple[Figure, ...]
     slopes: tuple[Slope, ...] = ()
-    notes: tuple[str, ...] = Field((), description="what the reader has to know, such as a network with random weights")
+    notes: tuple[str, ...] = Field((), description="notes for the reader, such as a network with random weights")
 
 
 @dataclass(frozen=True, eq=False)
 class _Grid:
-    """Measures of an agent and a metric: sums and counts per game (rows) and turn (columns; 0: the whole game)."""
+    """Sums and counts of an agent's measures by one metric. Rows are games and columns turns; 0 is the whole game."""
 
     sums_GT: Sums
     counts_GT: Sums
@@ -109,16 +111,9 @@ def make_figures(
 
 
 def write_figures(folder: Path, figures: Figures) -> None:
-    """Write `figures.json` and `figures.csv`, a row per mean and slope.
-
-    Raises:
-        DiskError: they cannot be written.
-    """
+    """Write `figures.json` and `figures.csv`, a row per mean and slope. DiskError if they cannot be written."""
     write_json(folder / "figures.json", figures.model_dump(mode="json"))
-    with (
-        replacing(folder / "figures.csv") as temporary,
-        temporary.open("w", encoding="utf-8", newline="") as file,
-    ):
+    with replacing(folder / "figures.csv") as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, CSV_COLUMNS, restval="")
         writer.writeheader()
         writer.writerows({"kind": "mean", **figure.model_dump()} for figure in figures.figures)

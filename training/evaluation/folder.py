@@ -8,8 +8,8 @@
       measures/            tables of measures
       figures.json  figures.csv  report.html
 
-An evaluation keeps its benchmark, its settings and its agents: a request that differs is refused. New agents may join.
-Commands that write measures, figures or report lock the folder.
+An evaluation keeps its benchmark, its settings and its agents. It rejects a request that differs, but accepts new
+agents. Commands that write measures, figures or report lock the folder.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BASELINES: tuple[AgentKind, ...] = ("gc", "gfc", "gsc")
 
 
 class EvaluationError(UserError):
-    """An evaluation that cannot be begun or continued as asked; the message says what differs, and the remedy."""
+    """An evaluation cannot be started or continued as requested; the message gives the difference and the remedy."""
 
 
 class AgentEntry(Record):
@@ -42,13 +42,13 @@ class AgentEntry(Record):
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="name in print; also a folder's name")
     kind: AgentKind
     folder: str = Field(description="folder of its weights or its clips, where it was last found")
-    identity: str = Field(description="hash of all that its games depend on, but for the router")
+    identity: str = Field(description="hash of everything that its games depend on, except the router")
     router: str = Field("", description="language model that gives a baseline its scenes and states")
-    note: str = Field("", description="what a reader of its figures has to know")
+    note: str = Field("", description="note for readers of its figures")
     settings: dict[str, str] = Field({}, description="settings of a checkpoint's networks in print, by dotted name")
 
     def noted_beside(self, first: AgentEntry) -> Self:
-        """Return a checkpoint whose note says in which settings it differs from the first one: its ablation."""
+        """Return a checkpoint with a note of its ablation: the settings in which it differs from the first one."""
         theirs = first.settings
         changed = [f"{key} {value}, not {theirs[key]}"
                    for key, value in self.settings.items() if value != theirs.get(key, value)]  # fmt: skip
@@ -57,7 +57,7 @@ class AgentEntry(Record):
 
     @property
     def in_print(self) -> str:
-        """Folder, and all that its games depend on."""
+        """Folder, and everything that its games depend on."""
         routed = f", routed by {self.router}" if self.router else ""
         return f"{self.folder} ({self.kind} {self.identity}{routed})"
 
@@ -72,13 +72,13 @@ class EvaluationRequest(Record):
     guidance: float = Field(6.0, ge=0, description="guidance scale of checkpoints")
     agents: tuple[AgentEntry, ...] = Field(min_length=1)
     options: tuple[str, ...] = Field((), description="options that its games were last measured with, as typed")
-    notes: tuple[str, ...] = Field((), description="what its games were last measured with, in sentences")
+    notes: tuple[str, ...] = Field((), description="sentences on the networks and data of the last measurement")
 
     def joined(self, asked: EvaluationRequest) -> EvaluationRequest:
-        """Return this request with the agents of another, whose notes are made complete beside the first checkpoint.
+        """Return this request with the agents of another, whose notes list differences from the first checkpoint.
 
         Raises:
-            ValueError: they differ in anything else; the message says in what.
+            ValueError: the requests differ in anything else.
         """
         for name in ("benchmark_sha256", "seed", "steps", "guidance"):
             if getattr(self, name) != getattr(asked, name):
@@ -105,23 +105,19 @@ class EvaluationFolder:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Open an existing evaluation.
-
-        Raises:
-            EvaluationError: there is none, or it is damaged.
-        """
+        """Open an existing evaluation. EvaluationError if there is none, or it is damaged."""
         file = path / "evaluation.json"
         try:
             request = EvaluationRequest.model_validate_json(file.read_bytes())
         except OSError as error:
             raise EvaluationError(
-                f"{path}: no evaluation here ({error.strerror}); `animegamer evaluate run` begins one"
+                f"{path} holds no evaluation ({error.strerror}); start one with `animegamer evaluate run`"
             ) from error
         except ValidationError as error:
-            raise EvaluationError(f"{file}: damaged ({faults_of(error)}); begin another folder") from error
+            raise EvaluationError(f"{file} is damaged ({faults_of(error)}); use another folder") from error
         benchmark = read_benchmark(path / "benchmark.jsonl")
         if benchmark.sha256 != request.benchmark_sha256:
-            raise EvaluationError(f"{path / 'benchmark.jsonl'}: changed since the evaluation was begun; copy it again")
+            raise EvaluationError(f"{path / 'benchmark.jsonl'} has changed since the evaluation began; copy it again")
         return cls(path, request, benchmark)
 
     @classmethod
@@ -131,7 +127,7 @@ class EvaluationFolder:
 
         Raises:
             EvaluationError: as `open`.
-            HeldError: another command is at work on it.
+            HeldError: another command is using the folder.
         """
         cls.open(path)  # a folder that is no evaluation gets no lock
         with held(path, f"animegamer evaluate {command}"):
@@ -139,7 +135,7 @@ class EvaluationFolder:
 
     @classmethod
     def begin(cls, path: Path, benchmark: Path, asked: EvaluationRequest) -> Self:
-        """Open an evaluation, new or existing, and add the new agents to it.
+        """Open a new or existing evaluation, and add the new agents.
 
         Raises:
             EvaluationError: the folder holds another evaluation, or other files.
@@ -150,15 +146,15 @@ class EvaluationFolder:
                 request = cls.open(path).request.joined(asked)
             except ValueError as error:
                 raise EvaluationError(f"{path}: {error}; use the same, or another folder") from error
-        elif any(entry for entry in _listed(path) if not entry.startswith(".") and entry != "benchmark.jsonl"):
-            raise EvaluationError(f"{path}: not empty, and no evaluation; name another folder")
+        elif path.is_dir() and any(file.name != "benchmark.jsonl" for file in path.glob("[!.]*")):
+            raise EvaluationError(f"{path} is not empty and holds no evaluation; name another folder")
         with replacing(path / "benchmark.jsonl") as temporary, disk_errors(benchmark):
             temporary.write_bytes(benchmark.read_bytes())
         write_json(path / "evaluation.json", request.model_dump(mode="json"))
         return cls.open(path)
 
     def measured_with(self, options: Sequence[str], notes: Sequence[str]) -> Self:
-        """Record what the games were measured with, and return the evaluation with it."""
+        """Record options and notes of the measurement, and return the updated evaluation."""
         request = self.request.model_copy(update={"options": tuple(options), "notes": tuple(notes)})
         write_json(self.path / "evaluation.json", request.model_dump(mode="json"))
         return replace(self, request=request)
@@ -174,11 +170,7 @@ class EvaluationFolder:
         return self.path / "figures.json"
 
     def played(self, agent: str) -> list[PlayedTurn]:
-        """Return the turns that an agent has played, in the benchmark's order.
-
-        Raises:
-            PlayedError: a log is damaged.
-        """
+        """Return the turns that an agent has played, in the benchmark's order. PlayedError if a log is damaged."""
         folders = [(game, self.games / agent / game.name) for game in self.benchmark.games]
         turns = [turn for game, folder in folders for turn in read_game(agent, game.panels, folder)]
         [entry] = (each for each in self.request.agents if each.name == agent)
@@ -187,11 +179,6 @@ class EvaluationFolder:
 
     def missing(self, agent: str) -> dict[str, int]:
         """Return the number of turns that an agent has not played, by game; games played in full are left out."""
-        turns: Sequence[PlayedTurn] = self.played(agent)
-        done = [turn.panel.game for turn in turns]
+        done = [turn.panel.game for turn in self.played(agent)]
         left = {game.name: len(game.panels) - done.count(game.name) for game in self.benchmark.games}
         return {name: count for name, count in left.items() if count}
-
-
-def _listed(path: Path) -> list[str]:
-    return [entry.name for entry in path.iterdir()] if path.is_dir() else []

@@ -15,43 +15,37 @@ from training.data.checks import check_captions
 from training.data.shards import open_shards
 from training.data.turns import Catalog, RecordedTurn
 from training.data.windows import Window, Windows
-from training.evaluation.benchmark import BenchmarkGame, Panel, games_of, text_of, write_benchmark
+from training.evaluation.benchmark import BenchmarkGame, Panel, text_of, write_benchmark
 
 
 def write_held_out(source: str, out: Path, turns: int, games: int | None) -> tuple[BenchmarkGame, ...]:
     """Write a benchmark file of held-out windows of a dataset.
 
     Args:
-        source: folder or address of the dataset.
-        out: path of the file.
-        turns: turns of a game.
-        games: number of games at most; None: as many as there are.
+        games: maximum number of games; None means all.
 
     Raises:
-        UserError: the dataset has no split `val`, no captions by a model, or no window of this length; or `out` holds
-            other games, which someone may have edited.
+        UserError: the dataset has no split `val`, no captions by a model, or no window of this length; or `out` was
+            edited or holds other games.
     """
     catalog = Catalog.read(open_shards(source, "val"))
     check_captions(catalog.turns, source, "split val")
     windows = _spread(_disjoint(catalog.turns, turns))[:games]
     if not windows:
         raise UserError(f"{source} has no {turns} turns in a row in its split val; take fewer with --turns")
-    numbered = enumerate(windows, start=1)
     panels = [
         panel_of(f"held-out-{number:03d}", turn, recorded)
-        for number, window in numbered
+        for number, window in enumerate(windows, start=1)
         for turn, recorded in enumerate(window.turns, start=1)
     ]
     if out.exists() and out.read_bytes() != text_of(panels).encode():
-        raise UserError(f"{out}: holds other games, or was edited; rename or delete it, and run this again")
-    write_benchmark(out, panels)
-    return games_of(out, panels)
+        raise UserError(f"{out} holds other games, or was edited; rename or delete it, and run this again")
+    return write_benchmark(out, panels)
 
 
 def _disjoint(turns: Sequence[RecordedTurn], length: int) -> Iterator[Window]:
     """Yield windows of a length that share no turn, in the order of the turns."""
-    settings = WindowSettings().model_copy(update={"most_turns": length})
-    windows = Windows(turns, settings)
+    windows = Windows(turns, WindowSettings().model_copy(update={"most_turns": length}))
     used: set[str] = set()
     for end in range(len(windows)):
         window = windows.longest(end)

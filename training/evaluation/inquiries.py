@@ -1,10 +1,10 @@
-"""Inquiries: questions to a model whose replies are stored, repaired once or twice, and never asked for again.
+"""Questions to a model, whose replies are stored, repaired once or twice, and never requested again.
 
     answers = ask_all(inquiries, endpoint, folder, "stories", progress)
     answers.usable["ponyo-01"], answers.refused["ponyo-02"]
 
-The client, the form of the stored replies and the budget are those of captions. A file of replies per inquiry is on
-disk before the next question is sent, so a killed command asks only what was in flight.
+Client, stored replies and budget work as for captions. The replies to an inquiry are on disk before the next question
+is sent, so after a kill only the questions in flight are sent again.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class Inquiry(Generic[T]):
     ingredients: dict[str, Any]
     """Inputs that the reply depends on."""
     messages: Callable[[], list[Message]]
-    """Returns the conversation up to the question; called in a thread, since pictures may have to be made."""
+    """Returns the conversation up to the question; called in a thread, because it may make pictures."""
     read: Callable[[str], T]
-    """Parses a reply; raises TagError with a sentence to the model."""
+    """Parses a reply, or raises TagError with a sentence for the model."""
     pattern: str = ""
-    """Regular expression of the replies, for a server that guides the model by one."""
+    """Regular expression of the replies, for servers with guided decoding."""
     repairs: int = REPAIRS
 
     @cached_property
@@ -56,7 +56,7 @@ class Inquiry(Generic[T]):
         return fingerprint(self.ingredients)
 
     def fault_in(self, reply: Reply) -> str | None:
-        """Return the fault of a reply as a sentence to the model, or None if the reply is usable."""
+        """Return the fault of a reply as a sentence for the model, or None if the reply is usable."""
         if reply.cut_off:
             return _CUT_OFF
         try:
@@ -68,37 +68,31 @@ class Inquiry(Generic[T]):
 
 @dataclass
 class Answers(Generic[T]):
-    """Parsed replies by inquiry, and the reasons of those without a usable one."""
+    """Parsed replies by inquiry, and reasons for the inquiries without a usable reply."""
 
     usable: dict[str, T] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     repaired: int = 0
-    """Usable replies that took a repair."""
+    """Number of usable replies after a repair."""
 
 
 def model_ingredients(endpoint: Endpoint) -> dict[str, Any]:
-    """Return what replies depend on at the model; its address is no part of it."""
-    return {
-        "model": endpoint.model,
-        "temperature": float(endpoint.temperature),
-        "max_tokens": endpoint.max_tokens,
-    }
+    """Return the settings of the model that replies depend on, without its address."""
+    temperature = float(endpoint.temperature)
+    return {"model": endpoint.model, "temperature": temperature, "max_tokens": endpoint.max_tokens}
 
 
 def ask_all(
     inquiries: Sequence[Inquiry[T]], endpoint: Endpoint, folder: Path, kind: str, progress: Progress
 ) -> Answers[T]:
-    """Ask what has no stored usable reply, and return the parsed replies of all.
+    """Send the inquiries without a stored usable reply, and return the parsed replies of all.
 
     Args:
-        inquiries: the questions, each with a name of its own.
-        endpoint: address of the model, and the bounds of requests.
-        folder: folder of the stored replies.
+        inquiries: the questions, each with a unique name.
         kind: plural noun for the inquiries in errors.
-        progress: called with the number of inquiries done.
 
     Raises:
-        UserError: the service as a whole cannot be used, or the budget is used up; replies received are stored.
+        UserError: the service does not work for any inquiry, or the budget is used up; received replies are stored.
     """
 
     def is_open(inquiry: Inquiry[T]) -> bool:
@@ -123,7 +117,7 @@ def ask_all(
         failures = loop.failures
         try:
             asyncio.run(loop.run(lambda: progress(len(inquiries) - loop.left, len(inquiries))))
-        finally:  # also those at which it stopped: the next run does not stop at them again
+        finally:  # store also the failures that stopped this run, so that the next run tries those inquiries last
             for name, reason in failures.items():
                 noted = _stored(folder, waiting[name]).model_copy(update={"failure": reason})
                 write_replies(_path(folder, waiting[name]), noted)

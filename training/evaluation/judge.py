@@ -1,11 +1,11 @@
-"""Judge: a multimodal model scores all agents side by side, window of a game by window, by six criteria.
+"""Judge: a multimodal model that scores all agents side by side, five turns at a time, by six criteria.
 
-    EVALUATION/judge/replies/<game>-<first turn>-<repeat>.json     replies as they came; nothing is asked twice
+    EVALUATION/judge/replies/<game>-<first turn>-<repeat>.json     replies; no question is sent twice
     EVALUATION/judge/summary.json                                  bias by order, agreement, counts
     EVALUATION/measures/judge.parquet                              scores: a row per agent, window and criterion
 
-A window is five turns in a row. Each is judged several times with the agents in another order, and the order is undone.
-A score belongs to the last turn of its window.
+A window is five turns in a row. Each window is scored several times, with the agents in another order each time. The
+scores belong to the last turn of the window.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from training.evaluation.folder import EvaluationFolder
 from training.evaluation.inquiries import Inquiry, ask_all, model_ingredients
 from training.evaluation.judge_summary import JudgeSummary
 from training.evaluation.measures import Measure, write_measures
-from training.evaluation.played import PlayedTurn
+from training.evaluation.played import PlayedTurn, content_hash
 from training.evaluation.ratings import CriterionScores, Ratings, scored
 
 WINDOW_TURNS = 5
@@ -45,7 +45,7 @@ _GAP, _QUALITY = 6, 90
 PICTURES = f"{FRAMES} frames in fields of {_WIDTH}x{_HEIGHT} a row, in proportion, quality {_QUALITY}"
 """The pictures as an ingredient of every reply."""
 MOST_KEPT = 64
-"""Pictures in memory, more than the requests in flight show of different windows; 4 MB."""
+"""Maximum number of pictures in memory (4 MB), enough for the windows of all requests in flight."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,8 @@ class Window:
 
     @cached_property
     def clip_hashes(self) -> tuple[tuple[str, ...], ...]:
-        """Per agent, the hashes of its clips.
-
-        Raises:
-            UserError: a clip cannot be read.
-        """
-        return tuple(tuple(_sha256(turn.clip) for turn in turns) for turns in self.turns)
+        """Per agent, the hashes of its clips. UserError if a clip cannot be read."""
+        return tuple(tuple(content_hash(turn.clip) for turn in turns) for turns in self.turns)
 
     @property
     def name(self) -> str:
@@ -73,7 +69,7 @@ class Window:
     def order(self, repeat: int) -> tuple[int, ...]:
         """Return the agents by position in a repeat: a random order that is rotated, then reversed and rotated.
 
-        Over as many repeats as there are agents, each agent has each position once.
+        With as many repeats as agents, each agent has each position once.
         """
         order = list(range(len(self.turns)))
         random.Random(self.name).shuffle(order)
@@ -92,10 +88,10 @@ def judge(
     """
     agents = tuple(agent.name for agent in evaluation.request.agents)
     if len(agents) < 2:
-        raise UserError(f"{evaluation.path}: a judge compares agents, and there is one; add another and play it")
+        raise UserError(f"{evaluation.path} has one agent, but a judge compares agents: add another and play it")
     windows, left_out = find_windows(evaluation, agents)
     if not windows:
-        raise UserError(f"{evaluation.path}: no {WINDOW_TURNS} turns that all agents have played; play them first")
+        raise UserError(f"{evaluation.path} has no {WINDOW_TURNS} turns that all agents have played; play them first")
     pictures = StoryPictures()
     inquiries = [_inquiry(window, repeat, endpoint, cast, pictures) for window in windows for repeat in range(repeats)]
     folder = evaluation.path / "judge"
@@ -125,7 +121,7 @@ def judge(
 
 
 def find_windows(evaluation: EvaluationFolder, agents: Sequence[str]) -> tuple[list[Window], int]:
-    """Return the windows that all agents have played, and the number of the others."""
+    """Return the windows that all agents have played, and the number of other windows."""
     played = {agent: {(t.panel.game, t.panel.turn): t for t in evaluation.played(agent)} for agent in agents}
     windows, left_out = [], 0
     for game in evaluation.benchmark.games:
@@ -212,14 +208,6 @@ def _name(window: Window, repeat: int) -> str:
     return f"{window.name}-{repeat + 1}"
 
 
-def _sha256(clip: Path) -> str:
-    try:
-        with clip.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise UserError(f"{clip}: cannot be read ({error.strerror}); play the game again") from error
-
-
 def story_picture(clips: Sequence[Path]) -> Picture:
     """Paint a picture of scenes: row i is five frames of clip i, in proportion, in fields of one size on white.
 
@@ -239,18 +227,14 @@ def story_picture(clips: Sequence[Path]) -> Picture:
 
 
 class StoryPictures:
-    """Pictures of the windows at work: each is painted once for all repeats of its window. Thread-safe."""
+    """Cache of the windows' pictures, each painted once for all repeats of its window. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._kept: dict[tuple[Path, ...], _Painting] = {}
 
     def of(self, clips: Sequence[Path]) -> Picture:
-        """Return the picture of scenes.
-
-        Raises:
-            RecordError: a clip cannot be read.
-        """
+        """Return the picture of scenes. RecordError if a clip cannot be read."""
         with self._lock:
             painting = self._kept.setdefault(tuple(clips), _Painting(clips))
             while len(self._kept) > MOST_KEPT:
@@ -260,7 +244,7 @@ class StoryPictures:
 
 @dataclass
 class _Painting:
-    """A picture that is painted when it is first asked for; others that ask wait for it."""
+    """A picture that the first caller paints while other callers wait."""
 
     clips: Sequence[Path]
     lock: Lock = field(default_factory=Lock)

@@ -1,4 +1,4 @@
-"""Judge's metrics and its summary: what was judged, how far repeats agree, and how far the order moves the scores."""
+"""Metrics of the judge, and its summary: counts, agreement of the repeats, and effect of the order on the scores."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ _TITLES = {
     "OA": ("Overall", "Overall quality"),
     "TA": ("Text alignment", "Agreement of scenes with their instructions"),
     "CONC": ("Contextual coherence", "Continuity from scene to scene, places included"),
-    "CHAC": (
-        "Character consistency",
-        "Likeness of the characters between scenes, and to reference sheets if shown",
-    ),
+    "CHAC": ("Character consistency", "Likeness of the characters between scenes, and to reference sheets if shown"),
     "EC": ("Emotional consistency", "Fit of faces and gestures to the events"),
     "VC": ("Visual coherence", "Unity of style, freedom from artefacts"),
 }
@@ -51,20 +48,12 @@ class JudgeSummary(Record):
 
 
 def read_summary(evaluation: Path) -> JudgeSummary | None:
-    """Read the summary of a judge; None: it has not judged.
-
-    Raises:
-        UserError: the summary is damaged.
-    """
+    """Read the summary of a judge; None before it has scored anything. UserError if it is damaged."""
     return read_scores(evaluation / "judge" / "summary.json", JudgeSummary, "animegamer evaluate judge")
 
 
 def judge_notes(evaluation: Path) -> Iterator[str]:
-    """Yield sentences on the judge for the head of the report; none before it has judged.
-
-    Raises:
-        UserError: the summary is damaged.
-    """
+    """Yield sentences on the judge for the head of the report; none before it has scored anything."""
     summary = read_summary(evaluation)
     if summary is None:
         return

@@ -1,4 +1,4 @@
-"""Measures: a long table of what was measured about agents, a row per agent, game, turn and metric.
+"""Measures of agents in long tables: a row per agent, game, turn and metric.
 
     EVALUATION/measures/turns.parquet     metrics of the clips
     EVALUATION/measures/judge.parquet     scores of a multimodal model
@@ -47,11 +47,7 @@ class Measure(Record):
 
 
 def write_measures(path: Path, measures: Iterable[Measure]) -> None:
-    """Write a table of measures as they come, atomically.
-
-    Raises:
-        DiskError: it cannot be written.
-    """
+    """Write a table of measures as they come, atomically. DiskError if it cannot be written."""
     schema, left = arrow_schema(Measure), iter(measures)
     with replacing(path) as temporary, disk_errors(path), pq.ParquetWriter(temporary, schema) as writer:
         while rows := [measure.model_dump() for measure in islice(left, _ROWS_AT_ONCE)]:
@@ -59,11 +55,7 @@ def write_measures(path: Path, measures: Iterable[Measure]) -> None:
 
 
 def read_measures(path: Path) -> Iterator[Measure]:
-    """Yield the measures of a table; a missing file is an empty table.
-
-    Raises:
-        UserError: the file is damaged.
-    """
+    """Yield the measures of a table; a missing file is an empty table. UserError if the file is damaged."""
     if not path.exists():
         return
     try:
@@ -72,11 +64,11 @@ def read_measures(path: Path) -> Iterator[Measure]:
                 for row in batch.to_pylist():
                     yield Measure.model_construct(**row)
     except (OSError, pa.ArrowException) as error:
-        raise UserError(f"{path}: damaged ({error}); delete it, and it is measured again") from error
+        raise UserError(f"{path} is damaged ({error}); delete it, and measure again") from error
 
 
 def all_measures(evaluation: Path) -> Iterator[Measure]:
-    """Yield the measures of all tables of an evaluation; what a killed command had not finished is none of them.
+    """Yield the measures of all tables of an evaluation, without the partial files of killed commands.
 
     Raises:
         UserError: a table is damaged.

@@ -3,11 +3,12 @@
     GAMES/<agent>/<game>/turns.jsonl     a line per turn; may be missing: then the mp4 files by name, in natural order
     GAMES/<agent>/<game>/0001.mp4 ...
 
-The lines are those of a game folder; of a line only `id` is required, which begins with the turn's number.
+Lines have the format of a game folder. Only `id` is required, which begins with the turn's number.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from training.evaluation.benchmark import Panel
 
 
 class PlayedError(UserError):
-    """Games that cannot be read; the message names the game and the remedy."""
+    """Games cannot be read; the message names the game and the remedy."""
 
 
 class PlayedChanges(Record):
@@ -33,7 +34,7 @@ class PlayedChanges(Record):
 
 
 class PlayedLine(Record):
-    """Line of `turns.jsonl`, as far as evaluation uses it; None: the agent does not say."""
+    """The part of a line of `turns.jsonl` that evaluation uses; None if the agent does not report a value."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -48,7 +49,7 @@ class PlayedLine(Record):
 
 @dataclass(frozen=True)
 class PlayedTurn:
-    """A turn that an agent has played, beside the panel it was asked for."""
+    """A turn that an agent has played, with the panel that it was asked to play."""
 
     agent: str
     panel: Panel
@@ -58,18 +59,18 @@ class PlayedTurn:
 
     @property
     def seconds(self) -> float | None:
-        """Duration of the turn; None: not known."""
+        """Duration of the turn; None if unknown."""
         return sum(self.line.seconds.values()) if self.line.seconds else None
 
     def without_changes(self) -> PlayedTurn:
-        """Return the turn of an agent whose changes of the character values are constants, and no prediction."""
+        """Return the turn without changes, for an agent that reports constants instead of predictions."""
         return replace(self, line=self.line.model_copy(update={"changes": None}))
 
 
 def read_game(agent: str, panels: Sequence[Panel], folder: Path) -> list[PlayedTurn]:
-    """Return the turns in a game folder, in order; none where the game has not been begun.
+    """Return the turns in a game folder, in order; none if the game has not begun.
 
-    An incomplete last line, left by a killed process, is ignored; a complete one counts without a newline too.
+    An incomplete last line, left by a killed process, is ignored. A complete last line needs no newline.
 
     Raises:
         PlayedError: a line is damaged, or a turn is not in the benchmark.
@@ -87,9 +88,8 @@ def read_game(agent: str, panels: Sequence[Panel], folder: Path) -> list[PlayedT
         except ValidationError as error:
             if number == len(lines) and not content.endswith(b"\n") and _is_torn(error):
                 break
-            raise PlayedError(
-                f"{log}, line {number}: damaged ({faults_of(error)}); delete the game's folder"
-            ) from error
+            reason = f"is damaged ({faults_of(error)}); delete the game's folder"
+            raise PlayedError(f"{log}, line {number} {reason}") from error
         turn = int(line.id.split("-")[0])
         if not 1 <= turn <= len(panels):
             raise PlayedError(f"{log}, line {number}: the benchmark has no turn {turn} of this game; delete the folder")
@@ -98,5 +98,13 @@ def read_game(agent: str, panels: Sequence[Panel], folder: Path) -> list[PlayedT
 
 
 def _is_torn(error: ValidationError) -> bool:
-    """Return True if a line is no JSON, as every beginning of an object."""
+    """Return whether a line is not JSON, like every incomplete object."""
     return error.errors()[0]["type"] == "json_invalid"
+
+
+def content_hash(clip: Path) -> str:
+    """Return the SHA-256 of a clip file. UserError if the file cannot be read."""
+    try:
+        return hashlib.sha256(clip.read_bytes()).hexdigest()
+    except OSError as error:
+        raise UserError(f"{clip} cannot be read ({error.strerror}); play the game again, or copy the file") from error

@@ -1,8 +1,8 @@
 """Ratings: the effect of the order in which agents are shown on their scores, and the agreement of raters.
 
 A rating scores all agents side by side: a repeat of a judge, or an answer of a participant. The effect of a position is
-fitted by least squares within each subject, a window or a game, where every agent is compared with itself at other
-positions. Its p value is that of a permutation test: the orders of a subject's ratings change places.
+fitted by least squares within each subject (a window or a game), where every agent is compared with itself at other
+positions. The p value comes from a permutation test that exchanges the orders of a subject's ratings.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pipeline.core.records import Record, faults_of
 PERMUTATIONS = 999
 Summary = TypeVar("Summary", bound=Record)
 NOTED_P_VALUE = 0.05
-"""Probability below which an effect of the order is named to the user."""
+"""Probability below which an effect of the order is reported."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,12 @@ class PositionBias:
 
 
 def position_bias(subjects: Sequence[Ratings], seed: int = 0) -> PositionBias | None:
-    """Return the effect of the order, over subjects with equally many agents; None: no agent was at two positions."""
+    """Return the effect of the order over subjects with equally many agents; None if it was always the same."""
     compared = [each for each in subjects if len(set(each.positions)) > 1]
     if not compared:
         return None
     count = len(compared[0].positions[0])
-    # Row 0 of the moments is as observed, the others are permuted. The normal matrix is the same for all.
+    # Row 0 of the moments is the observation, and the other rows are permutations. All share the normal matrix.
     normal_PP, moments_NP = np.zeros((count, count)), np.zeros((1 + PERMUTATIONS, count))
     generator = np.random.default_rng(seed)
     for each in compared:
@@ -73,7 +73,7 @@ def position_bias(subjects: Sequence[Ratings], seed: int = 0) -> PositionBias | 
 def agreement(subjects: Sequence[Ratings]) -> float | None:
     """Return Krippendorff's ordinal alpha of the ratings; the units are the agents of each subject.
 
-    None: no agent was rated twice, or all scores are equal.
+    None if no agent was rated twice, or all scores are equal.
     """
     units = [unit for each in subjects if len(each.scores) > 1 for unit in zip(*each.scores, strict=True)]
     counts = Counter(score for unit in units for score in unit)
@@ -116,22 +116,18 @@ def scored(metric: str, scores: Mapping[str, float], subjects: Sequence[Ratings]
 
 
 def read_scores(path: Path, kind: type[Summary], command: str) -> Summary | None:
-    """Read a summary of scores; None: there is none.
-
-    Raises:
-        UserError: the file is damaged; `command` makes it again.
-    """
+    """Read a summary of scores; None if there is none. UserError if it is damaged; `command` writes it again."""
     if not path.exists():
         return None
     try:
         with disk_errors(path):
             return kind.model_validate_json(path.read_bytes())
     except ValidationError as error:
-        raise UserError(f"{path}: damaged ({faults_of(error)}); `{command}` writes it again") from error
+        raise UserError(f"{path} is damaged ({faults_of(error)}); write it again with `{command}`") from error
 
 
 def moved_by_order(criteria: Iterable[CriterionScores]) -> str:
-    """Return the scores that the order moves, in print, such as `judge_oa (p = 0.001)`; empty: none."""
+    """Return the scores that depend on the order as text, such as `judge_oa (p = 0.001)`, or an empty text."""
     return ", ".join(
         f"{each.metric} (p = {each.order_p_value:.3f})"
         for each in criteria

@@ -12,11 +12,11 @@ from prompts.tags import TagError
 from training.evaluation.benchmark import BenchmarkGame, Panel
 
 LONGEST_RETURN_FREE = 4
-"""Panels of the longest story that need not come back to a place."""
+"""Maximum number of panels of a story that need not return to a place."""
 
 
 def most_places(panels: int) -> int:
-    """Return the most places that a story may visit: half of its panels, and two at least."""
+    """Return the maximum number of places in a story: half the number of panels, but at least two."""
     return max(2, panels // 2)
 
 
@@ -24,7 +24,7 @@ def check_story(panels: Sequence[StoryPanel]) -> None:
     """Check that a story hangs together: few places, a return to one, and no motion twice.
 
     Raises:
-        TagError: it does not; the message is a sentence to the model.
+        TagError: the story does not; the message is a sentence for the model.
     """
     places = [panel.EV for panel in panels]
     faults = []
@@ -57,7 +57,7 @@ class BenchmarkCounts:
     environments: int
     """Distinct environments."""
     same_place: float | None
-    """Share of panels at the place of the panel before, over all that have one; None: there is none."""
+    """Share of panels at the place of the previous panel; None if no two panels in a row have places."""
     returns: int
     games_with_return: int
     levels: dict[int, int]

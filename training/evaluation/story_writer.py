@@ -1,7 +1,7 @@
 """Story writer: a language model writes the games of a benchmark, a story of some panels about each character.
 
-The replies are kept in a folder beside the benchmark file, so the command goes on where it was stopped, and another
-number of games asks only for those that are new.
+The replies are stored in a folder next to the benchmark file. After a stop, or with more games, the command requests
+only the missing stories.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pipeline.core.errors import UserError, disk_errors
 from pipeline.core.progress import Progress
 from prompts.evaluation_replies import EXAMPLE_PANEL, StoryPanel, format_panel, parse_story, story_pattern
 from prompts.template import load_prompt
-from training.evaluation.benchmark import BenchmarkGame, Panel, games_of, write_benchmark
+from training.evaluation.benchmark import BenchmarkGame, Panel, write_benchmark
 from training.evaluation.inquiries import Answers, Inquiry, ask_all, model_ingredients
 from training.evaluation.story_checks import check_story, most_places
 
@@ -28,16 +28,16 @@ THEMES = (
     *("a morning at home", "a journey", "a festival", "work in the garden", "a storm", "a visit to a friend"),
     *("a day at the water", "a chase", "cooking for guests", "a walk in the mountains", "a lazy evening", "a lost pet"),
 )
-"""Themes of a character's stories, in rotation: a model left alone writes the same story many times."""
+"""Themes of a character's stories, in rotation. Without a theme, a model writes the same story many times."""
 _WRITTEN = "written.sha256"
-"""Hash of the file as it was last written, beside the replies."""
+"""File next to the replies with the hash of the benchmark as it was last written."""
 
 Story = Inquiry[tuple[StoryPanel, ...]]
 
 
 @dataclass(frozen=True)
 class WrittenGames:
-    """Games of a benchmark, and the stories that were refused."""
+    """Games of a benchmark, and the stories that stayed unusable."""
 
     games: tuple[BenchmarkGame, ...]
     refused: dict[str, str]
@@ -51,12 +51,8 @@ def write_games(
     """Write a benchmark file of stories about characters; stories that stay unusable are left out.
 
     Args:
-        out: path of the file; replies are stored in the folder `.<name>-replies` beside it.
-        names: the characters.
+        out: path of the file; the folder `.<name>-replies` next to it stores the replies.
         games: stories about each character.
-        panels: panels of a story.
-        endpoint: the language model.
-        progress: called with the number of stories done.
 
     Raises:
         UserError: the service cannot be used, no story is usable, or the file was edited since it was written.
@@ -76,10 +72,10 @@ def write_games(
 
 
 def _check_unedited(out: Path, folder: Path) -> None:
-    """Raise a UserError if the file is not as the last command wrote it: someone's work would be lost."""
+    """Raise a UserError if someone has edited the file since the last command wrote it."""
     record = folder / _WRITTEN
     if out.exists() and not (record.exists() and record.read_text(encoding="ascii") == _sha256(out)):
-        raise UserError(f"{out}: edited since it was written, and would be overwritten; rename it, and run this again")
+        raise UserError(f"{out} was edited after it was written; rename it to keep the edits, and run this again")
 
 
 def _sha256(path: Path) -> str:
@@ -92,9 +88,8 @@ def _write(out: Path, inquiries: Sequence[Story], answers: Answers[tuple[StoryPa
     if not stories:
         name, reason = next(iter(answers.refused.items()))
         raise UserError(f"none of {len(inquiries)} stories is usable; {name}: {reason} Name another model")
-    written = [panel for story in stories for panel in story]
-    write_benchmark(out, written)
-    return WrittenGames(games_of(out, written), answers.refused, answers.repaired)
+    games = write_benchmark(out, [panel for story in stories for panel in story])
+    return WrittenGames(games, answers.refused, answers.repaired)
 
 
 def _inquiry(protagonist: str, game: str, number: int, panels: int, names: Sequence[str], endpoint: Endpoint) -> Story:
@@ -148,7 +143,7 @@ def _panels(game: str, story: Sequence[StoryPanel]) -> list[Panel]:
 
 
 def _slugs(names: Sequence[str]) -> dict[str, str]:
-    """Return a file name for each character; a number is added where two would be equal."""
+    """Return a file name for each character, with a number added if two would be equal."""
     slugs: dict[str, str] = {}
     for number, name in enumerate(names, start=1):
         plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()

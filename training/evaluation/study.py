@@ -2,7 +2,7 @@
 
     STUDY/index.html                     page of the study, which opens from disk
     STUDY/films/<random>.mp4             a film of each game by each agent
-    STUDY.key.json                       which agent made which film: beside the folder, never in it
+    STUDY.key.json                       which agent made which film; next to the folder, never inside
     EVALUATION/measures/study.parquet    mean score by agent, game and criterion
     EVALUATION/measures/study.json       averages and agreement
 
@@ -35,7 +35,7 @@ from training.evaluation.played import PlayedTurn
 from training.evaluation.ratings import CriterionScores, Ratings, moved_by_order, read_scores, scored
 
 MAX_AGENTS = 10
-PARTICIPANTS = 96  # with an order of their own: a multiple of 2, 3, 4, 6 and 8 agents
+PARTICIPANTS = 96  # balanced for 2, 3, 4, 6 and 8 agents, which divide it
 CRF = 17  # x264 quality of the films
 DATA = "/* data of the study */ {}"  # in the page, replaced with the games
 HEAD = "study,participant,criterion,order"  # of a file of answers
@@ -43,7 +43,7 @@ MAX_BYTES = 4 << 20  # of a file of answers; a hundred times a long study
 
 
 class Criterion(NamedTuple):
-    """A criterion that agents are ranked by, and the metric of the judge that asks the same, if any."""
+    """A criterion that agents are ranked by, and the corresponding metric of the judge, if any."""
 
     name: str
     title: str
@@ -98,7 +98,7 @@ class Study(Record):
     def shown(self, number: int, game: str) -> tuple[str, ...]:
         """Return the agents of a game in the order shown to a participant: as A, B, C, ...
 
-        Of as many participants in a row as there are agents, each sees an agent at another letter.
+        Participants in a row see an agent at different letters, until each letter was used once.
         """
         block, turn = divmod(number - 1, len(self.agents))
         order = self._random("agents", block, game).sample(self.agents, len(self.agents))
@@ -140,7 +140,7 @@ class StudyResults(Record):
 
 
 def key_path(folder: Path) -> Path:
-    """Return the path of the key of a study, beside its folder."""
+    """Return the path of a study's key, next to its folder."""
     return folder.with_name(f"{folder.name}.key.json")
 
 
@@ -150,7 +150,9 @@ def read_study(folder: Path) -> Study:
     try:
         return Study.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
-        raise UserError(f"{path}: missing or damaged; name the study's folder by --out, or restore its key") from error
+        raise UserError(
+            f"{path} is missing or damaged; give the study's folder as --out, or restore its key"
+        ) from error
 
 
 def write_study(evaluation: EvaluationFolder, folder: Path) -> Study:
@@ -197,7 +199,7 @@ def _played_games(evaluation: EvaluationFolder) -> dict[str, dict[str, list[Play
 
 
 def _write_film(name: str, turns: Sequence[PlayedTurn], folder: Path) -> dict[str, Any]:
-    """Write the clips of a game as one film; return what the page knows of it: starts of turns in seconds, states.
+    """Write the clips of a game as one film, and return its entry for the page: starts of turns in seconds, states.
 
     All films are encoded again in the same way, so that an agent's encoder leaves no trace. Its picture size and frame
     rate stay.
@@ -216,7 +218,7 @@ def _write_film(name: str, turns: Sequence[PlayedTurn], folder: Path) -> dict[st
 
 
 def _page_data(study: Study, films: dict[str, dict[str, Any]], turns: dict[str, list[PlayedTurn]]) -> dict[str, Any]:
-    """Return what the page knows: films in the order of their random names, and orders as indices of them."""
+    """Return the data of the page: films sorted by their random names, and orders as indices into this list."""
     names = {game: sorted(own.values()) for game, own in study.games.items()}
     games = []
     for own in names.values():
@@ -297,7 +299,7 @@ def write_results(evaluation: EvaluationFolder, study: Study, answers: Sequence[
 
 
 def read_results(evaluation: Path) -> StudyResults | None:
-    """Read the results of a study; None: there are none."""
+    """Read the results of a study; None if there are none."""
     return read_scores(evaluation / "measures" / "study.json", StudyResults, "animegamer evaluate study --results")
 
 
@@ -343,7 +345,7 @@ def judge_agreement(scores: Iterable[Measure], judged: Iterable[Measure], criter
     for game in sorted(people.keys() & judge.keys()):
         agents = sorted(people[game].keys() & judge[game].keys())
         left, right = ([fmean(of[game][agent]) for agent in agents] for of in (people, judge))
-        if min(len(set(left)), len(set(right))) > 1:  # all equal: no order
+        if min(len(set(left)), len(set(right))) > 1:  # equal scores have no order
             found.append(float(spearmanr(left, right).statistic))
     return found
 

@@ -42,12 +42,8 @@ def shot_phase(
     """Return the warm-up or the joint training of phase a.
 
     Args:
-        part: warm-up or joint training.
-        recipe: settings.
-        checkpoint: starting checkpoint.
         config: configuration of the resulting checkpoint.
         train: training data with the features latents, patches and text.
-        val: validation data, if any.
     """
     frozen = frozen_dtype(recipe.shot.precision)
     if recipe.shot.trained == "whole":
@@ -86,11 +82,7 @@ def shot_phase(
 
 
 def game_phase(
-    recipe: Recipe,
-    checkpoint: Checkpoint,
-    config: ModelConfig,
-    train: SplitData,
-    val: SplitData | None,
+    recipe: Recipe, checkpoint: Checkpoint, config: ModelConfig, train: SplitData, val: SplitData | None
 ) -> GamePhase:
     """Return phase b; `train` and `val` have the feature shot tokens, otherwise as `shot_phase`."""
     model = checkpoint.game_model("cpu", frozen_dtype(recipe.game.precision), torch.float32)

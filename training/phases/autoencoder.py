@@ -1,8 +1,8 @@
 """Autoencoder fit: the autoencoder of a small checkpoint, trained on the clips of a dataset.
 
-The published autoencoder is general; a random one reconstructs every picture as grey. This one overfits the given clips
-in two phases of the training loop: crops of single frames, which are cheap and teach appearance, then crops of nine
-frames, which teach motion. The loss is reconstruction plus divergence, as in a variational autoencoder:
+The published autoencoder is general, and a random one reconstructs every picture as grey. The fit overfits the given
+clips in two phases of the training loop. Crops of single frames are cheap and teach appearance, and then crops of nine
+frames teach motion. The loss is reconstruction plus divergence, as in a variational autoencoder:
 
     z = mu(x) + sigma(x) eps,    eps ~ N(0, I)
     L = mean (D(z) - x)^2 + lambda mean (mu^2 + sigma^2 - 1 - log sigma^2) / 2
@@ -14,7 +14,7 @@ variance.
 
     fitted = fit_autoencoder(Checkpoint.open("start"), "demo/dataset", Path("autoencoder"))
 
-Crops may be parts of frames, but the autoencoder's norms are over a whole crop and see other statistics in a part, so
+Crops may be parts of frames. But the autoencoder normalizes over a whole crop, and a part has other statistics. So
 parts are only for a cheap and coarse fit.
 
 Letters of the shapes: N clips, B batch, T frames or latent frames, H W pixels or latent pixels, C channels (RGB).
@@ -117,7 +117,7 @@ class AutoencoderPhase:
         pictures: Path | None,
         share: Share = ALONE,  # noqa: ARG002  # a few clips
     ) -> dict[str, float]:
-        """Return the PSNR of whole clips; save some of them beside their reconstructions."""
+        """Return the PSNR of whole clips, and save some of them with their reconstructions."""
         inner = network.module if isinstance(network, DistributedDataParallel) else network
         assert isinstance(inner, Reconstruction)
         register_fsdp_forward_method(inner, "reconstructed")  # gathers the weights that are in no unit
@@ -220,7 +220,7 @@ class Fitted:
     factor: float
     """Scaling factor of the latents."""
     sheet: Path
-    """Picture of clips above their reconstructions; `clips.mp4` beside it is the video."""
+    """Picture of clips above their reconstructions; `clips.mp4` in the same folder is the video."""
 
 
 def fit_autoencoder(
@@ -236,12 +236,10 @@ def fit_autoencoder(
         checkpoint: starting checkpoint; it is not changed.
         source: folder or address of a dataset, or several as a mixture.
         folder: folder of the run; the new checkpoint is `folder/clips/result`.
-        settings: settings of the fit.
-        watch: callback after every step.
 
     Raises:
         UserError: the checkpoint's autoencoder is a published one, the processes cannot share a batch or compute in the
-            precision, the folder belongs to another run, or the dataset cannot be read or has clips of another shape.
+            precision, the folder belongs to another run, or the dataset is unreadable or has clips of another shape.
     """
     settings, data = settings or FitSettings(), source if isinstance(source, Mixture) else Mixture.of(source)
     _refuse_published(checkpoint)
@@ -296,9 +294,9 @@ def reconstructed(autoencoder: AutoencoderKLCogVideoX, frames_NTHWC: Tensor) -> 
 
 
 def psnr(frames_NTHWC: Tensor, others_NTHWC: Tensor) -> Tensor:
-    """Peak signal-to-noise ratio [N] of each clip in dB: 10 log10(255^2 / e), e the mean squared error, at least 1/12.
+    """Peak signal-to-noise ratio [N] of each clip in dB: 10 log10(255^2 / e), with e the mean squared error.
 
-    1/12 is the error of rounding to whole numbers; identical clips thus have 58.9 dB.
+    e is at least 1/12, the error of rounding to whole numbers, so identical clips have 58.9 dB.
     """
     squared_N = (frames_NTHWC.float() - others_NTHWC.float()).square().mean(dim=(1, 2, 3, 4))
     return 10 * (255**2 / squared_N.clamp(min=1 / 12)).log10()
@@ -327,8 +325,8 @@ def _refuse_published(checkpoint: Checkpoint) -> None:
     config = checkpoint.config
     if config.size == "full" or config.bases["autoencoder"].id != inside_id("autoencoder"):
         raise UserError(
-            f"the autoencoder of {checkpoint.folder} is {config.bases['autoencoder'].id}, a published one that needs "
-            "no fitting: only the random one of a small checkpoint is fitted"
+            f"the autoencoder of {checkpoint.folder} is published ({config.bases['autoencoder'].id}) and needs no "
+            "fitting: only the random autoencoder of a small checkpoint is fitted"
         )
 
 
@@ -342,10 +340,6 @@ def _accelerator(settings: FitSettings) -> Accelerator:
 def _claim(folder: Path, checkpoint: Checkpoint, mixture: Mixture, settings: FitSettings) -> None:
     """Write the ingredients of the run, or compare them with the noted ones."""
     data = {split: Catalog.read(mixture.shards(split)).fingerprint for split in mixture.splits}
-    made_from = {
-        **checkpoint.as_start(),
-        "data": data,
-        "settings": settings.ingredients(),
-    }
+    made_from = {**checkpoint.as_start(), "data": data, "settings": settings.ingredients()}
     check_made_from(folder, made_from)
     note_made_from(folder, made_from)

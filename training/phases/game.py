@@ -10,9 +10,9 @@ an ablation cosine distance). The loss of a window is
     L_cos = 1 - mean_l <s'_l, s_l> / (||s'_l|| ||s_l||)
 
 with z_k the logits over the whole vocabulary at slot k, and y_k the recorded token. m_k is 1 if the value was measured,
-otherwise 0; the level always is. s' are the predicted shot tokens, and s the shot encoder's. By default alpha = 1 and
-beta = 0; the ablation sets alpha = beta = 0.5. Division by sum_k m_k gives every turn the same weight, however many of
-its values are known.
+as the level always is, and otherwise 0. s' are the predicted shot tokens, and s the shot encoder's. By default
+alpha = 1 and beta = 0; the ablation sets alpha = beta = 0.5. Division by sum_k m_k gives every turn the same weight,
+however many of its values are known.
 
 Letters of the shapes: B batch, L shot tokens, D their width, V vocabulary.
 """
@@ -90,12 +90,8 @@ class GameExamples:
         """Store the arguments; nothing is read yet.
 
         Args:
-            windows: the split's windows.
             cache: feature cache with `shot_tokens`, and `predictions` if the history contains any.
-            tokenizer: tokenizer of the game model.
-            config: configuration of the checkpoint.
             free_text: share of instructions in other words.
-            history: settings of the past in training examples.
         """
         self.windows, self.cache, self.tokenizer, self.config = windows, cache, tokenizer, config
         self.free_text, self.history = free_text, history

@@ -1,15 +1,15 @@
 """Image encoder fit: the CLIP vision encoder of a small checkpoint, trained on frames against their captions.
 
-The published encoder saw two billion pictures with texts; a random one does not tell a character from a place. This one
-is trained by the loss of CLIP on random frames of a dataset's clips and their instruction lines. The text side is a
-bag of words, which the captions of a small world need no more than, and is discarded:
+The published encoder saw two billion pictures with texts, and a random one does not distinguish a character from a
+place. This one is trained by the loss of CLIP on random frames of a dataset's clips and their instruction lines. The
+text side is a bag of words, which suffices for the captions of a small world. It is discarded after training:
 
     v = normalize(W h),    u = normalize(mean of e_w over the words w of the caption)
     L = (H(y, softmax_j(s v_i u_j)) + H(y, softmax_i(s v_i u_j))) / 2
 
-with h the normed class token of the encoder, e the word embeddings, s a learned scale and H the cross-entropy to y,
-uniform over the captions of the batch that have the same words. Held-out frames are measured by retrieval: the share
-whose own caption, among all different ones of the split, is the nearest, or among the nearest five.
+with h the normed class token of the encoder, e the word embeddings and s a learned scale. H is the cross-entropy to y,
+which is uniform over the captions of the batch with the same words. Held-out frames are measured by retrieval: the
+share whose own caption is the nearest of all different captions of the split, or among the nearest five.
 
     fitted = fit_image_encoder(Checkpoint.open("start"), "demo/dataset", Path("image_encoder"), loop)
 
@@ -185,9 +185,7 @@ def fit_image_encoder(
         checkpoint: starting checkpoint; it is not changed.
         source: folder or address of a dataset, or several as a mixture.
         folder: folder of the run; the new checkpoint is `folder/result`.
-        loop: settings of the training loop.
-        watch: callback after every step.
-        frozen: train only the two projections, to measure the retrieval by an encoder as it is.
+        frozen: train only the two projections, to measure the retrieval by an unchanged encoder.
 
     Raises:
         UserError: the checkpoint's image encoder is a published one, the folder belongs to another run, or the dataset

@@ -6,22 +6,22 @@
 | joint | shot encoder, adapters and adaLN of the shot decoder, motion scope | the shot encoder |
 | adaptation | adapters and adaLN of the shot decoder, motion scope | the game model's predictions |
 
-The objective is the denoising loss with v-prediction at a random timestep t, uniform in 0..999; the examples of a step
-take equal bands of it (`training/data/order.py:stratified`), which makes the gradient less noisy:
+The objective is the denoising loss with v-prediction at a random timestep t, uniform in 0..999. To make the gradient
+less noisy, each example of a step draws from another band of t (`training/data/order.py:stratified`):
 
     x_t = sqrt(abar_t) x_0 + sqrt(1 - abar_t) eps
     v_t = sqrt(abar_t) eps - sqrt(1 - abar_t) x_0
     L   = E_{x_0, eps, t} mean (v_theta(x_t, t, c, m) - v_t)^2
 
-with x_0 the latents, sampled from the autoencoder's moments, eps ~ N(0, I), and abar_t the noise schedule of
-`models/diffusion.py`; v_theta the shot decoder; c the shot tokens; m the motion scope; the mean is over all latent
+with x_0 the latents, sampled from the autoencoder's moments, eps ~ N(0, I), abar_t the noise schedule of
+`models/diffusion.py`, v_theta the shot decoder, c the shot tokens and m the motion scope. The mean is over all latent
 numbers. All timesteps have weight 1 in v, which is weight 1 / (1 - abar_t) on the error of the clean latents, since
 
     v_theta - v_t = -(x_theta - x_0) / sqrt(1 - abar_t),    x_theta = sqrt(abar_t) x_t - sqrt(1 - abar_t) v_theta
 
-For classifier-free guidance, the conditions are dropped with probability `dropout`: text and picture together, before
-the shot encoder, so that c becomes the tokens that play uses for the unconditional prediction. The measured motion
-scope of the clip is kept.
+For classifier-free guidance, the conditions (text and picture together) are dropped with probability `dropout` before
+the shot encoder. So c becomes the tokens that play uses for the unconditional prediction. The clip keeps its motion
+scope.
 
 Letters of the shapes: B batch, T latent frames, C channels, H and W latent pixels, L shot tokens, N text tokens,
 P patches, D width of each.
@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor, nn
@@ -52,7 +52,7 @@ from training.data.encoding import moments_of
 from training.data.feature_cache import FeatureCache
 from training.data.order import Examples, Position, generator, spread, stratified
 from training.data.turns import RecordedTurn
-from training.phase import ALONE, Share
+from training.phase import ALONE, Phase, Share
 from training.pictures import Comparison, save_comparisons
 
 NOISE_LEVELS = (99, 299, 499, 699, 899)
@@ -81,6 +81,17 @@ class NoisedShots:
     scope_B: Tensor
     conditions: tuple[Tensor, ...]
 
+    @classmethod
+    def of(cls, examples: Sequence[NoisedShot]) -> Self:
+        """Collate examples."""
+        return cls(
+            torch.stack([example.latents_TCHW for example in examples]),
+            torch.stack([example.noise_TCHW for example in examples]),
+            torch.tensor([example.timestep for example in examples]),
+            torch.tensor([example.scope_px for example in examples]),
+            tuple(torch.stack(each) for each in zip(*(example.conditions for example in examples), strict=True)),
+        )
+
     def to(self, device: torch.device) -> Self:
         """Return the batch on a device."""
         return type(self)(
@@ -107,11 +118,9 @@ class ShotExamples:
         """Store the arguments; nothing is read yet.
 
         Args:
-            turns: the clips.
             cache: feature cache with `latents` and the conditions.
             absent: unconditional value of each feature that is a condition.
             dropout: probability that the conditions of an example are dropped.
-            seed: seed of noise, timestep and dropout.
         """
         self.turns, self.cache, self.absent, self.dropout, self.seed = turns, cache, absent, dropout, seed
 
@@ -139,6 +148,33 @@ class ShotExamples:
         noise_TCHW = torch.randn(latents_TCHW.shape, generator=drawn)
         conditions = tuple(self.absent.values()) if dropped else self.conditions(item)
         return NoisedShot(latents_TCHW, noise_TCHW, timestep, turn.sample.motion.scope_px, conditions)
+
+
+class HeldOut(Protocol):
+    """Examples of held-out clips."""
+
+    def __len__(self) -> int: ...
+
+    def at_noise_level(self, item: int, timestep: int) -> Any:
+        """Return a validation example, always with the same noise."""
+        ...
+
+
+def loss_by_noise_level(
+    phase: Phase, network: nn.Module, device: torch.device, share: Share, held_out: HeldOut, most: int
+) -> dict[str, float]:
+    """Return the loss at each noise level on at most `most` held-out clips; empty if there are none."""
+    if not len(held_out):
+        return {}
+
+    def losses_of(item: int) -> Tensor:
+        batch = phase.collate([held_out.at_noise_level(item, timestep) for timestep in NOISE_LEVELS])
+        losses_B: Tensor = network(batch.to(device))["loss"].float()
+        return losses_B
+
+    means = share.values(spread(len(held_out), most), losses_of).cpu().mean(dim=0).tolist()
+    by_level = {f"loss_{timestep:03d}": mean for timestep, mean in zip(NOISE_LEVELS, means, strict=True)}
+    return {"loss": sum(means) / len(means), **by_level}
 
 
 class ShotNetworks(nn.Module):
@@ -172,7 +208,7 @@ class ShotNetworks(nn.Module):
         steps: int,
         guidance: float,
     ) -> Tensor:
-        """Sample the latents of one clip [1, T, C, H, W] with guidance from the conditions `absent` to `conditions`."""
+        """Sample the latents of one clip [1, T, C, H, W], guided from the conditions `absent` towards `conditions`."""
         conditional_BLD, unconditional_BLD = (
             self.shot_tokens(tuple(each[None] for each in some)) for some in (conditions, absent)
         )
@@ -217,19 +253,13 @@ class ShotPhase:
 
     def collate(self, examples: Sequence[NoisedShot]) -> NoisedShots:
         """Collate examples."""
-        return NoisedShots(
-            torch.stack([example.latents_TCHW for example in examples]),
-            torch.stack([example.noise_TCHW for example in examples]),
-            torch.tensor([example.timestep for example in examples]),
-            torch.tensor([example.scope_px for example in examples]),
-            tuple(torch.stack(each) for each in zip(*(example.conditions for example in examples), strict=True)),
-        )
+        return NoisedShots.of(examples)
 
     def validate(
         self, network: nn.Module, device: torch.device, pictures: Path | None, share: Share = ALONE
     ) -> dict[str, float]:
-        """Return the loss at each noise level on held-out clips; save sampled clips beside their references."""
-        found = self._loss_by_noise_level(network, device, share) if len(self.held_out) else {}
+        """Return the loss at each noise level on held-out clips; save sampled clips next to their references."""
+        found = loss_by_noise_level(self, network, device, share, self.held_out, self.validation.clips)
         if self.validation.pictures:
             drawn = self._drawn(network, device, share)
             if pictures:
@@ -247,16 +277,6 @@ class ShotPhase:
             config = config.replaced(bases={**config.bases, "transformer": Base(id=inside_id("transformer"))})
         save_config(folder, config)
         copy_rest(self.checkpoint, folder, replaced)
-
-    def _loss_by_noise_level(self, network: nn.Module, device: torch.device, share: Share) -> dict[str, float]:
-        def losses_of(item: int) -> Tensor:
-            batch = self.collate([self.held_out.at_noise_level(item, timestep) for timestep in NOISE_LEVELS])
-            losses_B: Tensor = network(batch.to(device))["loss"].float()
-            return losses_B
-
-        means = share.values(spread(len(self.held_out), self.validation.clips), losses_of).cpu().mean(dim=0).tolist()
-        by_level = {f"loss_{timestep:03d}": mean for timestep, mean in zip(NOISE_LEVELS, means, strict=True)}
-        return {"loss": sum(means) / len(means), **by_level}
 
     def _drawn(self, network: nn.Module, device: torch.device, share: Share) -> list[Comparison]:
         inner = network.module if isinstance(network, DistributedDataParallel) else network

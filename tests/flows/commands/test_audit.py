@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flows.commands.audit import By, audit
+from flows.commands.audit import audit
 from flows.commands.review import review
 from pipeline.core.errors import UserError
 from pipeline.core.records import Clip, Verdict
@@ -52,7 +52,7 @@ def test_the_labels_of_two_reviewers_are_printed_and_written(
 
 def test_another_sample_needs_another_folder(dataset: Dataset) -> None:
     save_sample(dataset.root, draw_sample(dataset, 5, None, 0, blind=False))
-    for option, found in (({"size": 6}, "size 5"), ({"blind": True}, "blind False"), ({"by": By.level}, "by None")):
+    for option, found in (({"size": 6}, "size 5"), ({"blind": True}, "blind False"), ({"by": "level"}, "by None")):
         with pytest.raises(UserError, match=f"holds an audit with {found}; omit --{next(iter(option))} to continue"):
             audit(str(dataset.root), **option)
 

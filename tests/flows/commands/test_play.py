@@ -75,4 +75,4 @@ def test_a_baseline_plays_a_file(tmp_path: Path) -> None:
     assert len(GameFolder.open(tmp_path / "out").turns) == 2
     code, said = _run(*ask, "--seed", "2")
     assert code == 1
-    assert "begun with seed 0, this one has 2" in " ".join(said.split())
+    assert "begun with seed 0, and this game has 2" in " ".join(said.split())

@@ -24,16 +24,16 @@ print(sorted({"accelerate", "diffusers", "peft", "torch", "transformers"} & sys.
 """Program that runs commands in one process, since its start takes longer than they do; it prints an answer a line."""
 
 NO_CHECKPOINT = "animegamer: nothing is not a checkpoint: config.json cannot be read (No such file or directory)"
-OF_MINI = "animegamer: at mini there is GC alone, made of a checkpoint"
+OF_MINI = "animegamer: the size mini has only the baseline GC, made from a checkpoint"
 SET = ("--data", "set")
 GAME = ("--game", "game.txt")
 AGENT = ("--benchmark", "games.jsonl", "--agent", "a=clips")
 ANSWERS = {
     ("recipe", "full", "--ablation", "linear"): "# fit of a tiny autoencoder",
     ("train", "shot", "--data", "nowhere", "--out", "run"): "animegamer: nowhere/shards/index.json: no such file",
-    ("train", "shot", "--data", "set=0", "--out", "run"): "animegamer: --data set=0: a weight is 1 or more",
+    ("train", "shot", "--data", "set=0", "--out", "run"): "animegamer: --data set=0 has weight 0; use 1 or more",
     ("train", "all", *SET, "--out", "run", "--config", "no.toml"): "animegamer: no.toml cannot be read: [Errno 2]",
-    ("train", "game", *SET, "--out", "run", "--config", "bad.toml"): "animegamer: bad.toml: shot.stepz: Extra inputs",
+    ("train", "game", *SET, "--out", "run", "--config", "bad.toml"): "animegamer: bad.toml is not valid (shot.stepz",
     ("train", "adapt", *SET, "--out", "run", "--from", "nothing"): NO_CHECKPOINT,
     ("train", "gc", *SET, "--out", "run", "--from", "nothing"): "animegamer: nothing is not a baseline: baseline.json",
     ("train", "gc", *SET, "--out", "run", "--from", "nothing", "--recipe", "mini"): NO_CHECKPOINT,
@@ -43,20 +43,20 @@ ANSWERS = {
     ("train", "game", *SET, "--out", "run", "--fork-from", "set/states/step-00000003"): "animegamer: no saved state of",
     ("train", "all", *SET, "--out", "run", "--accelerate", "no.yaml"): "animegamer: no.yaml does not exist",
     ("train", "all", *SET, "--out", "run", "--config", "pipe"): "animegamer: pipe is a pipe, which only one process",
-    ("train", "features", *SET, "--out", "run", "--features", "file"): "animegamer: file: is a file; name a folder as",
+    ("train", "features", *SET, "--out", "run", "--features", "file"): "animegamer: file is a file; name a folder as",
     ("train", "shot", *SET, "--out", "file"): "animegamer: file: cannot be used: File exists",
     ("play", "--checkpoint", "nothing", "--serve"): NO_CHECKPOINT,
     ("play", "--checkpoint", "nothing", *GAME, "--out", "out"): NO_CHECKPOINT,
     ("play", "--checkpoint", "nothing", *GAME, "--out", "out", "--agent", "gc"): "animegamer: nothing is not a",
-    ("play", "--game", "no.txt", "--out", "out"): "animegamer: no.txt: cannot be read: No such file or directory",
-    ("play", *GAME, "--out", "file"): "animegamer: file: is a file; name another --out",
-    ("evaluate", "run", "out", "--benchmark", "no", "--agent", "a=clips"): "animegamer: no: cannot be read",
-    ("evaluate", "run", "out", *AGENT, "--agent", "b=set"): "animegamer: set: neither a checkpoint (config.json), nor",
+    ("play", "--game", "no.txt", "--out", "out"): "animegamer: no.txt cannot be read: No such file or directory",
+    ("play", *GAME, "--out", "file"): "animegamer: file is a file; name another --out",
+    ("evaluate", "run", "out", "--benchmark", "no", "--agent", "a=clips"): "animegamer: no cannot be read",
+    ("evaluate", "run", "out", *AGENT, "--agent", "b=set"): "animegamer: set holds no checkpoint (config.json),",
     ("evaluate", "run", "out", *AGENT, "--steps", "30"): "animegamer: steps must divide 1000",
     ("evaluate", "run", "out", *AGENT, "--cast", "nobody"): "animegamer: nobody: no such folder; the cast is",
-    ("evaluate", "run", "out", *AGENT, "--dreamsim", "nowhere"): "animegamer: nowhere: has no ensemble_lora/adapter_co",
-    ("evaluate", "run", "out", *AGENT, "--clip", "./nowhere"): "animegamer: ./nowhere: no such folder; --clip is",
-    ("evaluate", "run", "out", *AGENT, "--clip", "open-clip:/nowhere"): "animegamer: /nowhere: no such folder; --clip",
+    ("evaluate", "run", "out", *AGENT, "--dreamsim", "nowhere"): "animegamer: nowhere has no ensemble_lora/adapter_con",
+    ("evaluate", "run", "out", *AGENT, "--clip", "./nowhere"): "animegamer: ./nowhere does not exist; give the",
+    ("evaluate", "run", "out", *AGENT, "--clip", "open-clip:/nowhere"): "animegamer: /nowhere does not exist; give",
     ("evaluate", "run", "out", *AGENT, "--data", "nowhere"): "animegamer: nowhere: no dataset here",
     ("evaluate", "run", "file", *AGENT): "animegamer: file: cannot be used: File exists",
 }

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli import app
-from flows.train_run import Ablation, Processes, RecipeName, TrainPart, TrainRequest
+from flows.train_run import Processes, TrainRequest
 from models.checkpoint import Checkpoint
 from tests.support.networks.small_run import small_dataset
 from tests.support.networks.tiny_models import copy_of_tiny
@@ -59,7 +59,7 @@ def test_a_later_phase_of_a_run_does_without_its_start(tmp_path: Path) -> None:
     options = ("--data", small_dataset(), "--config", tmp_path / "small.toml", "--from", tmp_path / "gone")
     code, text = called("train", "game", "--out", tmp_path / "run", *options)
     assert code == 1
-    assert "joint/result is not there yet: run `animegamer train shot` first" in " ".join(text.split())
+    assert "joint/result does not exist yet: run `animegamer train shot` first" in " ".join(text.split())
 
 
 def test_a_recipe_from_a_pipe_is_read_once(tmp_path: Path) -> None:
@@ -70,22 +70,22 @@ def test_a_recipe_from_a_pipe_is_read_once(tmp_path: Path) -> None:
     code, text = called("train", "game", "--out", tmp_path / "run", *options)
     os.close(reading)
     assert code == 1
-    assert "joint/result is not there yet" in " ".join(text.split())  # the default recipe wants longer windows
+    assert "joint/result does not exist yet" in " ".join(text.split())  # the default recipe wants longer windows
 
 
 def test_a_phase_becomes_a_command() -> None:
     request = TrainRequest(
         data=("s3://bucket/set", "other=2"),
         out=Path("run"),
-        recipe=RecipeName.full,
-        ablation=Ablation.linear,
+        recipe="full",
+        ablation="linear",
         features=Path("encoded"),
         accelerate=Path("eight.yaml"),
     )
     launched = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", "eight.yaml"]
     data = "--data s3://bucket/set --data other=2"
     asked = f"-m flows.cli train game {data} --out run --recipe full --ablation linear --features encoded"
-    assert request.command(TrainPart.game) == [*launched, *asked.split(), "--tracker", "tensorboard"]
+    assert request.command("game") == [*launched, *asked.split(), "--tracker", "tensorboard"]
 
 
 def test_machines_meet_at_a_port_of_their_own_for_each_part() -> None:
@@ -93,7 +93,7 @@ def test_machines_meet_at_a_port_of_their_own_for_each_part() -> None:
         data=("set",), out=Path("run"), accelerate=Path("two.yaml"), machine_rank=1, main_address="node-0:41000"
     )
     words = "--machine_rank 1 --main_process_ip node-0 --main_process_port"
-    for part, port in ((TrainPart.shot, 41001), (TrainPart.game, 41002)):
+    for part, port in (("shot", 41001), ("game", 41002)):
         assert f"--config_file two.yaml {words} {port} -m flows.cli" in " ".join(request.command(part))
 
 
@@ -165,7 +165,7 @@ def stopped_by(sent: signal.Signals, process: subprocess.Popen[str], folder: Pat
 def test_ctrl_c_saves_the_step_in_progress(tmp_path: Path) -> None:
     step, errors = stopped_by(signal.SIGINT, train("shot", tmp_path, SAVED_BY_SIGNALS), tmp_path)
     assert step in (5, 6, 7)
-    assert f"joint: stopped by Ctrl-C; the state of step {step} is saved; the same command goes on from it\n" in errors
+    assert f"joint: stopped by Ctrl-C; the state of step {step} is saved; the same command resumes from it\n" in errors
     assert "Traceback" not in errors
 
 
@@ -173,7 +173,7 @@ def test_ctrl_c_saves_the_step_in_progress(tmp_path: Path) -> None:
 def test_a_signal_to_all_phases_saves_the_phase_in_progress_and_the_same_command_goes_on(tmp_path: Path) -> None:
     step, errors = stopped_by(signal.SIGTERM, train("all", tmp_path, SAVED_BY_SIGNALS), tmp_path)
     assert f"joint: stopped by SIGTERM; the state of step {step} is saved" in errors
-    assert "stopped by SIGTERM; the same command goes on\n" in errors
+    assert "stopped by SIGTERM; the same command resumes\n" in errors
     assert not (tmp_path / "run" / "game").exists()
     # fewer steps: those of a phase under way may change
     process = train("all", tmp_path, SAVED_BY_SIGNALS.replace("steps = 200", f"steps = {step + 1}"))

@@ -42,7 +42,7 @@ def test_a_film_that_leaves_the_shards_is_named(tmp_path: Path, capsys: pytest.C
     assert "not in the shards" not in summary_of(first, data, capsys)
     perform(Screen(SelectionSettings(min_light=255), PUBLISHED_EDGES), folder)  # as a build stopped at its captions
     said = summary_of(second, data, capsys)
-    assert "not in the shards any more  film.mp4: its stages do not fit together any more; name it in a build" in said
+    assert "not in the shards any more  film.mp4: its stages do not match any more; name the film in a build" in said
     assert films_in_shards(dataset) == {dataset.folders()[1].film_id}
     assert "not in the shards" not in summary_of(first, data, capsys)
     assert films_in_shards(dataset) == {folder.film_id}, "and the second film, a duplicate, is out by its verdicts"

@@ -57,7 +57,7 @@ def test_clips_in_another_order_go_by_their_instructions(tmp_path: Path, benchma
     lines = [{"id": f"{place:04d}", "instruction": f"a {turn}"} for place, turn in enumerate(order, start=1)]
     log = source / "a" / "turns.jsonl"
     log.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    assert "another order, put in that of the benchmark by their instructions: a." in survey(source, benchmark).note
+    assert "sorted into the benchmark's order by instruction: a." in survey(source, benchmark).note
     bring_in(source, benchmark, tmp_path / "target")
     turns = read_game("others", benchmark.games[0].panels, tmp_path / "target" / "a")
     assert [(turn.line.instruction, colour_of(turn.clip)) for turn in turns] == [("a 1", 0), ("a 2", 1), ("a 3", 2)]
@@ -90,7 +90,7 @@ def test_lines_are_compared_with_their_panels_where_two_panels_are_asked_for_in_
 def test_another_rate_is_taken_at_ours(tmp_path: Path, benchmark: Benchmark) -> None:
     source, target = tmp_path / "clips", tmp_path / "target"
     paint(source / "a" / "0001.mp4", COLOURS[0], frames=48, size=(32, 240), fps=24)
-    assert "at 24 frames per second, taken at 8" in survey(source, benchmark).note
+    assert "resampled from 24 to 8 frames per second" in survey(source, benchmark).note
     bring_in(source, benchmark, target)
     shape = clip_shape(target / "a" / "0001.mp4")
     assert (shape.frames, shape.fps, shape.width, shape.height) == (16, 8, 240, 32)
@@ -101,9 +101,9 @@ def test_another_rate_is_taken_at_ours(tmp_path: Path, benchmark: Benchmark) -> 
 @pytest.mark.parametrize(
     ("encoding", "said"),
     [
-        ({"pixel_format": "yuv444p", "size": (193, 97)}, "193x97, 0.5 s, encoded anew from h264 yuv444p."),
-        ({"codec": "mpeg4", "options": {"qscale": "1"}}, "192x96, 0.5 s, encoded anew from mpeg4 yuv420p."),
-        ({"rotation": 90}, "96x192, 0.5 s, encoded anew from h264 yuv420p, turned."),
+        ({"pixel_format": "yuv444p", "size": (193, 97)}, "193x97, 0.5 s, encoded again from h264 yuv444p."),
+        ({"codec": "mpeg4", "options": {"qscale": "1"}}, "192x96, 0.5 s, encoded again from mpeg4 yuv420p."),
+        ({"rotation": 90}, "96x192, 0.5 s, encoded again from h264 yuv420p, turned."),
     ],
 )
 def test_clips_that_the_readers_would_misread_are_encoded_anew(
@@ -123,10 +123,10 @@ def test_clips_that_the_readers_would_misread_are_encoded_anew(
 def test_clips_whose_turn_is_unclear_are_refused(tmp_path: Path, benchmark: Benchmark) -> None:
     for number, (names, said) in enumerate(
         (
-            (["a/first.mp4"], "is unclear; name them by turn"),
-            (["a/0001.mp4", "a/x-1.mp4"], "is unclear"),
-            (["a/0004.mp4"], "is unclear"),
-            (["A/0001.mp4"], "none of the benchmark's games; its folders are A, the benchmark's games a, b"),
+            (["a/first.mp4"], "do not say which .*; name them by turn"),
+            (["a/0001.mp4", "a/x-1.mp4"], "do not say which"),
+            (["a/0004.mp4"], "do not say which"),
+            (["A/0001.mp4"], "Its folders are A; rename them to a, b"),
         )
     ):
         for name in names:

@@ -262,8 +262,8 @@ def test_clips_whose_copying_was_stopped_are_brought_in_by_the_next_run(tmp_path
     [
         (["ours"], "give NAME=FOLDER"),
         (["../up={folder}"], "use letters"),
-        (["a={folder}", "a={folder}"], "named twice"),
-        (["a={folder}/none"], "neither a checkpoint"),
+        (["a={folder}", "a={folder}"], "given twice"),
+        (["a={folder}/none"], "holds no checkpoint"),
     ],
 )
 def test_agents_that_cannot_play_are_named(tmp_path: Path, benchmark: Path, typed: list[str], said: str) -> None:

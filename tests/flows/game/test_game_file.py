@@ -26,9 +26,9 @@ def refuse_long(instruction: str) -> None:
 
 def test_errors_of_a_game_file_name_the_line(tmp_path: Path) -> None:
     for content, expected in (
-        (b"one\ntwo\nfa\xe7ade\n", r"game.txt, line 3: not UTF-8"),
-        ("one\ntwo\n".encode("utf-16"), r"game.txt, line 1: not UTF-8"),
-        (b"\n# nothing\n", r"game.txt: no instruction"),
+        (b"one\ntwo\nfa\xe7ade\n", r"game.txt, line 3 is not UTF-8"),
+        ("one\ntwo\n".encode("utf-16"), r"game.txt, line 1 is not UTF-8"),
+        (b"\n# nothing\n", r"game.txt holds no instruction"),
         (b"# one\n\nfine\n" + b"long " * 10, r"game.txt, line 4: too long"),
     ):
         (tmp_path / "game.txt").write_bytes(content)

@@ -150,9 +150,9 @@ def played(tmp_path: Path) -> Path:
 def test_another_game_is_not_mixed_in(tmp_path: Path, played: Path) -> None:
     before = shots(played)
     refused: list[tuple[dict[str, float], list[str], str]] = [
-        ({"seed": 4}, STORY, "begun with seed 3, this one has 4"),
-        ({"steps": 2}, STORY, "begun with steps 1, this one has 2"),
-        ({"guidance": 3.0}, STORY, "begun with guidance 6.0, this one has 3.0"),
+        ({"seed": 4}, STORY, "begun with seed 3, and this game has 4"),
+        ({"steps": 2}, STORY, "begun with steps 1, and this game has 2"),
+        ({"guidance": 3.0}, STORY, "begun with guidance 6.0, and this game has 3.0"),
         ({}, [STORY[0], "something else"], "turn 2 there is .Qiqi does thing 2., in the game file it is .something"),
         ({}, STORY[:1], "more turns than the game file"),
     ]

@@ -167,5 +167,5 @@ def test_a_step_that_is_no_name_is_refused(tmp_path: Path, content: bytes) -> No
     folder = tmp_path / "VDM_Decoder-Qiqi"
     folder.mkdir()
     (folder / "latest").write_bytes(content)
-    with pytest.raises(UserError, match="latest: not the name of a folder, such as 10000; fetch the file again"):
+    with pytest.raises(UserError, match="latest does not hold the name of a folder, such as 10000; fetch"):
         find_files(tmp_path)

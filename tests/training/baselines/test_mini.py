@@ -158,7 +158,7 @@ def test_there_is_no_other_baseline_of_this_size_and_it_needs_a_checkpoint_of_it
     place: Callable[[str], RunFolder],
 ) -> None:
     tiny = tiny_checkpoint()
-    of_mini = "at mini there is GC alone"
+    of_mini = "the size mini has only the baseline GC"
     kinds: dict[str, tuple[Literal["gc", "gfc"], Path | None, str]] = {
         "picture": ("gfc", tiny, of_mini),
         "start": ("gc", None, of_mini),

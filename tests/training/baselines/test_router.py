@@ -80,9 +80,7 @@ def test_a_model_without_valid_answers_fails_with_its_last_fault() -> None:
     with CaptionServer(saying(*["Sure."] * 9)) as server, pytest.raises(UserError) as caught:
         router(server).route([], "run")
     assert len(server.requests) == 1 + REPAIRS
-    assert f"gave {1 + REPAIRS} answers that cannot be used; the last one: The answer holds no JSON" in str(
-        caught.value
-    )
+    assert f"gave {1 + REPAIRS} unusable answers (the last: The answer holds no JSON" in str(caught.value)
     assert "play without a language model" in str(caught.value)
 
 

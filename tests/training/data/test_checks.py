@@ -105,13 +105,13 @@ def test_an_instruction_that_fits_into_no_prompt_is_named_with_its_clip(turns: t
 
     check_instructions([*turns, named(8)], "here")
     for too_long in (named(20), named(1, sentence=f"{'竈' * 100} runs.")):
-        with pytest.raises(UserError, match=rf"here: clip {turns[1].clip_id}: .* at most 200 fit: shorten it, with "):
+        with pytest.raises(UserError, match=rf"here, clip {turns[1].clip_id}: .* at most 200 fit: shorten it, with "):
             check_instructions([*turns, too_long], "here")
 
 
 def test_clips_of_other_frames_are_refused_before_a_checkpoint_is_made(tmp_path: Path) -> None:
     recipe = small_recipe(model={"shot_decoder": {"frames": 9}})
-    with pytest.raises(UserError, match=r"has clips of 16 frames; this model takes 8 or 9: set `clips\.frames`"):
+    with pytest.raises(UserError, match=r"has clips of 16 frames, but this model takes 8 or 9: set `clips\.frames`"):
         small_run(tmp_path / "run", recipe).features()
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["catalogs"]
 

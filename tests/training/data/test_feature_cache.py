@@ -264,9 +264,7 @@ def test_the_space_is_named_and_a_full_disk_refused_before_encoding(tmp_path: Pa
     assert line.startswith(f"features to make: {needed / 1e6:.1f} MB (pixels {needed / 1e6:.1f} MB), ")
     assert line.endswith("new/folder; later phases add 5.0 GB")
     huge = FeatureCache(tmp_path, catalogs[0], [replace(PIXELS, shape=(1 << 50,))])
-    with pytest.raises(
-        NoRoomError, match=r"of features to make \(pixels .*GB are free: make room, or name .*--features"
-    ):
+    with pytest.raises(NoRoomError, match=r"for features \(pixels .*GB are free: make room, or name .*--features"):
         space_needed([huge], ("pixels",))
     for catalog in catalogs:
         filled(tmp_path / "new/folder", catalog)

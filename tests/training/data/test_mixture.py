@@ -189,14 +189,14 @@ def of_another_flow_model(places: tuple[str, str], folder: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (of_one_film, r"is in hills, as one-\w+, and in again, as one-\w+: build one of them without it"),
-        (of_one_film_renamed, r"is in hills, as one-(\w+), and in again, as one-1989-\1: build one of them"),
+        (of_one_film, r"is in hills \(as one-\w+\) and in again \(as one-\w+\): build one dataset without it"),
+        (of_one_film_renamed, r"is in hills \(as one-(\w+)\) and in again \(as one-1989-\1\): build one dataset"),
         (of_one_name, "has 2 datasets of the name hills; rename a folder"),
         (
             of_another_flow_model,
             "optical-flow models, dis in hills and raft_small in raft: build all with one",
         ),
-        (lambda places, _: [places[0], f"{places[1]}=0"], "a weight is 1 or more; leave the dataset out"),
+        (lambda places, _: [places[0], f"{places[1]}=0"], "has weight 0; use 1 or more, or leave the dataset out"),
         (lambda places, folder: [places[0], str(folder / "none")], "none/shards/index.json: no such file"),
     ],
 )

@@ -44,7 +44,7 @@ def test_every_item_occurs_once_per_epoch_although_batches_cross_epochs(count: i
 
 
 def test_indivisible_batches_are_errors() -> None:
-    with pytest.raises(UserError, match="a batch of 6 cannot be shared by 4 processes"):
+    with pytest.raises(UserError, match="4 processes cannot share a batch of 6"):
         Batches(10, 6, 0, steps=range(1), processes=4)
     with pytest.raises(UserError, match="no examples to train on"):
         Batches(0, 6, 0, steps=range(1))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import re
 import tarfile
 import threading
 from collections.abc import Callable, Iterator
@@ -150,7 +149,9 @@ def test_a_truncated_shard_gives_no_sample(copied: Path) -> None:
     whole = Path(shard.address).read_bytes()
     Path(shard.address).write_bytes(whole[: len(whole) // 2])
     taken = []
-    with pytest.raises(UserError, match=rf"{shard.name} has {len(whole) // 2} bytes, {len(whole)} by the index"):
+    with pytest.raises(
+        UserError, match=rf"{shard.name} is truncated or replaced, with {len(whole) // 2} bytes, not {len(whole)}"
+    ):
         taken += [packed.turn.shard for packed in read_turns(open_shards(copied, "train"))]
     assert shard.name not in taken
 
@@ -160,7 +161,7 @@ def test_a_flipped_bit_is_found(copied: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    with pytest.raises(UserError, match=rf"{path.name} is damaged: its hash"):
+    with pytest.raises(UserError, match=rf"{path.name} is damaged, with another hash"):
         next(read_turns(open_shards(copied, "train")))
 
 
@@ -199,7 +200,7 @@ def test_a_damaged_sample_is_named(copied: Path, kind: str, spoil: bytes | None,
         return {key: value for key, value in (members | {name: spoil}).items() if value is not None}
 
     clip = _repack(copied, change)
-    with pytest.raises(UserError, match=re.escape(f"000000.tar: clip {clip}")) as raised:
+    with pytest.raises(UserError, match=rf"000000\.tar[:,] clip {clip}") as raised:
         list(read_turns(open_shards(copied, "train")))
     assert says in str(raised.value)
 
@@ -217,7 +218,7 @@ def test_a_sample_under_another_name_is_named(copied: Path) -> None:
 def test_a_tar_published_broken_is_reported_with_the_last_clip(copied: Path) -> None:
     first = next(read_texts(open_shards(copied, "train"))).clip_id
     _repack(copied, lambda members: members, cut=9_000)
-    with pytest.raises(UserError, match=f"not a valid shard after clip {first}: unexpected end of data; build"):
+    with pytest.raises(UserError, match=f"not a valid shard after clip {first} .unexpected end of data.; build"):
         list(read_turns(open_shards(copied, "train")))
 
 

@@ -28,7 +28,7 @@ def test_a_benchmark_is_read_as_it_was_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        ("", "no game in it"),
+        ("", "holds no game"),
         ('{"game": "a", "turn": 1, "MD": "run"}\n{"game": "a", "turn": 3, "MD": "run"}', "turns of game a are not"),
         ('{"game": "a", "turn": 1, "MD": "run"}\n\n{"game": "a", "turn": 2}', "line 3: .*no instruction"),
         ('{"game": "../a", "turn": 1, "MD": "run"}', "line 1: game"),

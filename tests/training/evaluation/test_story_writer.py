@@ -103,7 +103,7 @@ def test_a_file_that_was_edited_is_not_overwritten(tmp_path: Path) -> None:
         written = file.read_text(encoding="utf-8")
         file.write_text(written.replace("kitchen", "attic"), encoding="utf-8")
         edited, asked = file.read_bytes(), len(server.requests)
-        assert "edited since it was written" in write(tmp_path, server.address, "--games", "2")
+        assert "was edited after it was written" in write(tmp_path, server.address, "--games", "2")
         assert (file.read_bytes(), len(server.requests)) == (edited, asked)
         file.rename(tmp_path / "mine.jsonl")
         write(tmp_path, server.address, "--games", "1")

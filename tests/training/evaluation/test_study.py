@@ -84,7 +84,7 @@ def test_the_folder_tells_nothing_of_the_agents_and_the_key_stands_beside_it(tmp
 )
 def test_a_damaged_key_is_named(tmp_path: Path, games: dict[str, dict[str, str]]) -> None:
     (tmp_path / "ranking.key.json").write_text(json.dumps({"study": "s", "seed": "k", "games": games}))
-    with pytest.raises(UserError, match=r"ranking\.key\.json: missing or damaged"):
+    with pytest.raises(UserError, match=r"ranking\.key\.json is missing or damaged"):
         read_study(tmp_path / "ranking")
 
 

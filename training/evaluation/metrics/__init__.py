@@ -1,1 +1,1 @@
-"""Metrics of played turns: networks, cached features, and the values made of them."""
+"""Metrics of played turns: networks, cached features, and values."""

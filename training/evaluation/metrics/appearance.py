@@ -6,8 +6,8 @@ h_i are the shares of a cell's pixels in 64 colours (4 levels of each channel), 
 directions, weighted by their strength and by EDGES. With square roots the dot product of two cells is their
 Bhattacharyya coefficient, so that equal appearances have similarity 1 and pictures without a common colour or edge 0.
 
-The hash has a bit for each two neighbours of the picture squeezed to 17 x 16 grey pixels: the right one is lighter. A
-copy differs in few bits after scaling or coding.
+The hash squeezes the picture to 17 x 16 grey pixels. It has a bit for each two neighbours, set if the right one is
+lighter. Scaling and coding change few bits of a copy.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from training.evaluation.metrics.networks import Embeddings, Picture
 
 GRID, SIDE = 3, 96
 EDGES = 0.25
-"""Weight of the edges beside the colours."""
+"""Weight of the edges relative to the colours."""
 HASH_BITS = 256
 COPY_BITS = 26
 """Most different bits of two pictures that are the same picture: a tenth. Unrelated pictures differ in about half."""

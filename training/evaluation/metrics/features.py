@@ -2,13 +2,12 @@
 
     EVALUATION/features/<extractor>/<sha256 of the clip>.safetensors
 
-Files are written atomically and never changed, so an interrupted run goes on where it stopped. Pictures of a few clips
-are held at a time, and features of none: what is in memory does not grow with the number of clips.
+Files are written atomically and never changed, so an interrupted run resumes. Memory holds the pictures of a few clips
+and no features, so its use does not grow with the number of clips.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +30,7 @@ from pipeline.stages.motion import flow_model_of, measure_frames, open_optical_f
 from pipeline.video.clip_files import read_clip_in_part
 from training.evaluation.metrics.appearance import hashes_of
 from training.evaluation.metrics.networks import Picture, PictureNetwork
+from training.evaluation.played import content_hash
 
 FRAMES = 8
 """Frames of a clip that networks see, evenly spaced from the first to the last."""
@@ -92,9 +92,8 @@ class ClipMotions:
     """Motion as the stage `motion` of a dataset measures it: `scope_px` and the number of `drawings`.
 
     Args:
-        settings: optical flow of the dataset.
-        size: width and height of the dataset's clips, in whose pixels its level edges are. Clips with more or fewer
-            pixels are scaled to as many first, their aspect kept. None: each clip in its own pixels.
+        size: width and height of the dataset's clips, in whose pixels its level edges are measured. Other clips are
+            first scaled to this number of pixels, in proportion. None measures each clip in its own pixels.
     """
 
     def __init__(self, settings: MotionSettings, size: tuple[int, int] | None = None) -> None:
@@ -120,7 +119,7 @@ class ClipMotions:
 
 
 def with_pixels(frames: Picture, pixels: int) -> Picture:
-    """Scale frames, [T, H, W] or [T, H, W, C], to this number of pixels, their aspect kept."""
+    """Scale frames, [T, H, W] or [T, H, W, C], to this number of pixels, in proportion."""
     height, width = frames.shape[1:3]
     factor = math.sqrt(pixels / (height * width))
     size = (round(width * factor), round(height * factor))
@@ -131,26 +130,20 @@ def with_pixels(frames: Picture, pixels: int) -> Picture:
 
 
 class Features:
-    """Cache of features.
-
-    Args:
-        root: folder of the cache, with a folder per extractor.
-        extractors: extractors to run.
-    """
+    """Cache of features."""
 
     def __init__(self, root: Path, extractors: Sequence[Extractor]) -> None:
         self._root = root
         self.extractors = extractors
 
     def fill(self, clips: Iterable[Path], done: Callable[[int], None] = lambda _: None) -> int:
-        """Extract what the cache lacks, and return the number of clips that were decoded.
+        """Extract the features that the cache lacks, and return the number of clips that were decoded.
 
         Args:
-            clips: clip files.
-            done: called with the number of clips looked at.
+            done: called with the number of clips checked.
 
         Raises:
-            UserError: a clip cannot be read, or the cache not be written.
+            UserError: a clip cannot be read, or the cache cannot be written.
         """
         decoded = seen = 0
         remaining = iter(clips)
@@ -166,16 +159,12 @@ class Features:
         return decoded
 
     def of(self, extractor: Extractor, sha256: str) -> Feature:
-        """Return the features of a clip, by its content.
-
-        Raises:
-            UserError: the file is damaged.
-        """
+        """Return the features of a clip, by its content. UserError if the file is damaged."""
         path = self._path(extractor, sha256)
         try:
             return load_file(path)
         except (OSError, SafetensorError) as error:
-            raise UserError(f"{path}: damaged ({error}); delete it, and it is made again") from error
+            raise UserError(f"{path} is damaged ({error}); delete it, and measure again") from error
 
     def _extract(self, extractor: Extractor, pictures: Mapping[str, ClipPictures]) -> None:
         hashes = [sha256 for sha256 in pictures if not self._path(extractor, sha256).exists()]
@@ -197,11 +186,7 @@ class Features:
 
 
 def decode_clip(path: Path, in_colour: bool = False) -> ClipPictures:
-    """Decode a clip once for all extractors.
-
-    Raises:
-        UserError: it cannot be read.
-    """
+    """Decode a clip once for all extractors. UserError if it cannot be read."""
     try:
         gray_THW, colour = read_clip_in_part(path, range if in_colour else evenly)
     except RecordError as error:
@@ -213,15 +198,3 @@ def decode_clip(path: Path, in_colour: bool = False) -> ClipPictures:
 def evenly(count: int) -> list[int]:
     """Indices of at most FRAMES frames of `count`, evenly spaced from the first to the last."""
     return sorted({round(index) for index in np.linspace(0, count - 1, FRAMES)})
-
-
-def content_hash(path: Path) -> str:
-    """SHA-256 of a clip file.
-
-    Raises:
-        UserError: it cannot be read.
-    """
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); play the game again, or copy the file") from error

@@ -14,14 +14,7 @@ from pipeline.core.config import MotionSettings
 from pipeline.stages.motion_levels import PUBLISHED_EDGES
 from training.evaluation.measures import Measure
 from training.evaluation.metrics.appearance import Appearance, hashes_of
-from training.evaluation.metrics.features import (
-    ClipMotions,
-    EmbeddedFrames,
-    Extractor,
-    Features,
-    HashedFrames,
-    content_hash,
-)
+from training.evaluation.metrics.features import ClipMotions, EmbeddedFrames, Extractor, Features, HashedFrames
 from training.evaluation.metrics.networks import Embeddings, Picture, PictureNetwork, TextNetwork
 from training.evaluation.metrics.turn_metrics import (
     Values,
@@ -37,23 +30,23 @@ from training.evaluation.metrics.turn_metrics import (
     style_values,
     words_of,
 )
-from training.evaluation.played import PlayedTurn
+from training.evaluation.played import PlayedTurn, content_hash
 
 
 @dataclass(frozen=True)
 class MetricNetworks:
-    """Networks of an evaluation; the metrics of one that is missing are left out."""
+    """Networks of an evaluation; if one is missing, its metrics are left out."""
 
     clip: TextNetwork | None = None
     dreamsim: PictureNetwork | None = None
     motion: MotionSettings = field(default_factory=MotionSettings)
-    """Optical flow and level edges; take those of the dataset that the agents were trained on."""
+    """Optical flow and level edges, ideally from the dataset that the agents were trained on."""
     motion_size: tuple[int, int] | None = None
-    """Width and height of that dataset's clips, to which others are scaled; None: motion in each clip's own pixels."""
+    """Width and height of the dataset's clips, to which others are scaled. None: motion in each clip's own pixels."""
 
     @property
     def comparing(self) -> PictureNetwork:
-        """Network of identity, cast and places: DreamSim, else CLIP, else the appearance, which needs no weights."""
+        """Network for identity, cast and places: DreamSim, else CLIP, else the appearance, which needs no weights."""
         return self.dreamsim or self.clip or Appearance()
 
     @property
@@ -76,8 +69,6 @@ class Measurer:
     """Measurement of games with given networks and reference pictures.
 
     Args:
-        features: folder of the cache.
-        networks: networks to use.
         cast: reference pictures of each character; empty: metrics of characters are left out.
         truths: real clips of panels, by clip id.
     """
@@ -176,13 +167,11 @@ def measure(
     Args:
         turns: turns of agents, the turns of a game in a row.
         features: folder of the cache, `EVALUATION/features`.
-        networks: networks to use.
         cast: reference pictures of each character, by `pipeline.captions.cast.reference_pictures`.
-        truths: real clips of panels, by clip id.
         done: called with the number of turns measured.
 
     Raises:
-        UserError: a clip cannot be read, or a network cannot be used; the message names the remedy.
+        UserError: a clip cannot be read, or a network cannot be used.
     """
     measurer, measured = Measurer(features, networks, cast, truths), 0
     for _, group in groupby(turns, key=lambda turn: (turn.agent, turn.panel.game)):

@@ -1,4 +1,4 @@
-"""Sources of the networks as the user names them; a mistyped one is refused without torch, before games are played."""
+"""Checks of the networks that the user names, without torch, so that a typing error shows before games are played."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _OF_DREAMSIM = (
 
 
 def check_clip(source: str) -> None:
-    """Raise a UserError if a CLIP is named by a path, which starts with `/` or `.`, and nothing is there."""
+    """Raise a UserError if a CLIP is named by a path, starting with `/` or `.`, that does not exist."""
     path = source.removeprefix(OPEN_CLIP)
     if path.startswith(("/", ".")) and not Path(path).exists():
-        raise UserError(f"{path}: no such folder; --clip is the folder of a CLIP, or its id")
+        raise UserError(f"{path} does not exist; give the folder or the id of a CLIP as --clip")
 
 
 def check_dreamsim(folder: Path) -> None:
@@ -31,4 +31,4 @@ def check_dreamsim(folder: Path) -> None:
     missing = [name for name in _OF_DREAMSIM if not (folder / name).exists()]
     if missing:
         fetch = f"from dreamsim import dreamsim; dreamsim(cache_dir={str(folder)!r}, device='cpu')"
-        raise UserError(f'{folder}: has no {missing[0]}; fetch the weights once with `python -c "{fetch}"`')
+        raise UserError(f'{folder} has no {missing[0]}; fetch the weights once with `python -c "{fetch}"`')

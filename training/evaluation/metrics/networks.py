@@ -15,7 +15,7 @@ import contextlib
 import hashlib
 import io
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -44,7 +44,7 @@ _DREAMSIM_SIDE = 224
 
 
 class NetworkError(UserError):
-    """A network that cannot be loaded; the message names the remedy."""
+    """A network cannot be loaded; the message names the remedy."""
 
 
 class PictureNetwork(Protocol):
@@ -164,12 +164,9 @@ def _load_open_clip(source: str, device: str) -> OpenClip:
 
 def squares(pictures: Sequence[Picture], side: int) -> Tensor:
     """Squeeze pictures to squares: uint8 [N, 3, side, side]."""
-    resized = [cv2.resize(picture, (side, side), interpolation=_interpolation(picture, side)) for picture in pictures]
+    how = [cv2.INTER_AREA if min(picture.shape[:2]) >= side else cv2.INTER_CUBIC for picture in pictures]
+    resized = [cv2.resize(each, (side, side), interpolation=by) for each, by in zip(pictures, how, strict=True)]
     return torch.from_numpy(np.stack(resized)).permute(0, 3, 1, 2)
-
-
-def _interpolation(picture: Picture, side: int) -> int:
-    return cv2.INTER_AREA if min(picture.shape[:2]) >= side else cv2.INTER_CUBIC
 
 
 def normalized(pictures_NCHW: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
@@ -181,11 +178,8 @@ def normalized(pictures_NCHW: Tensor, mean: Sequence[float], std: Sequence[float
 @torch.inference_mode()
 def embedded(pictures: Sequence[Picture], network: Callable[[Sequence[Picture]], Tensor]) -> Embeddings:
     """Embed pictures, a limited number at once, as rows of unit length."""
-    return np.concatenate([unit_rows(network(part)) for part in _parts(pictures)])
-
-
-def _parts(pictures: Sequence[Picture]) -> Iterator[Sequence[Picture]]:
-    return (pictures[start : start + _AT_ONCE] for start in range(0, len(pictures), _AT_ONCE))
+    parts = (pictures[start : start + _AT_ONCE] for start in range(0, len(pictures), _AT_ONCE))
+    return np.concatenate([unit_rows(network(part)) for part in parts])
 
 
 def unit_rows(rows_ND: Tensor) -> Embeddings:
@@ -195,7 +189,7 @@ def unit_rows(rows_ND: Tensor) -> Embeddings:
 
 
 def is_untrained(network: nn.Module) -> bool:
-    """Return True if every layer norm still scales by 1, as it was created: training changes that at once."""
+    """Return whether every layer norm still has its initial scale of 1, which training changes at once."""
     norms = [module for module in network.modules() if isinstance(module, nn.LayerNorm)]
     return bool(norms) and all(bool((norm.weight == 1).all()) for norm in norms)
 
@@ -230,9 +224,9 @@ class DreamSim:
 def load_dreamsim(folder: Path, device: str = "cpu") -> DreamSim:
     """Load the ensemble.
 
-    The package fetches what is missing while it loads. So the folder is checked first, and an incomplete one is an
-    error: evaluation fetches nothing by itself. The folder holds code of DINO's repository that the package runs; it
-    has to come from a place that you trust.
+    The package would fetch missing files while it loads, but evaluation must not use the network. So an incomplete
+    folder is an error. The package runs code of DINO's repository from the folder, so the folder must come from a
+    source that you trust.
 
     Raises:
         UserError: the package is not installed, or the folder is incomplete or damaged.

@@ -1,6 +1,6 @@
-"""Metrics of turns: characters, words, truth, motion, state and cost of one; style and places beside earlier ones.
+"""Metrics of turns: characters, words, truth, motion, state, cost, and style and places compared with earlier turns.
 
-Every function returns values by the name of their metric; what is not known is left out. Definitions are in
+Every function returns values by the name of their metric, without unknown values. Definitions are in
 docs/evaluation.md.
 """
 
@@ -19,7 +19,7 @@ from training.evaluation.played import PlayedTurn
 
 Values = dict[str, float]
 FIRST_TURNS = 3
-"""Turns of a game whose style later ones are compared with."""
+"""Number of first turns with which the style of later turns is compared."""
 
 
 def likeness(frames_FD: Embeddings, references: Mapping[str, Embeddings], names: Sequence[str]) -> float | None:
@@ -43,8 +43,8 @@ def words_of(panel: Panel) -> dict[str, str]:
 def cast_values(frames_FD: Embeddings, references: Mapping[str, Embeddings], names: Sequence[str]) -> Values:
     """Identity, and the share of the named cast that is on screen.
 
-    A character's similarity is that of the most similar pair of a frame and one of its references. Without a character
-    that is not named, nothing can be mistaken, and nothing is measured.
+    A character's similarity is the maximum over all pairs of a frame and a reference picture. If the panel names all
+    characters, no other can be mistaken for them, and nothing is measured.
     """
     named = [name for name in dict.fromkeys(names) if name in references]
     if not named or len(named) == len(references):
@@ -75,7 +75,7 @@ def motion_values(scope_px: float, panel: Panel, edges: Sequence[float]) -> Valu
 
 
 def state_values(turn: PlayedTurn) -> Values:
-    """Differences of the changes that the agent predicted from the right ones, over those that are known."""
+    """Accuracy and mean error of the predicted changes, over the changes whose truth is known."""
     panel, changes = turn.panel, turn.line.changes
     if changes is None:
         return {}
@@ -104,7 +104,7 @@ def mean_rows(frames: Sequence[Embeddings]) -> Embeddings:
 
 
 def style_values(panels: Sequence[Panel], appearance_TD: Embeddings) -> list[Values]:
-    """Similarity of each turn after the first ones to the nearest of them; turns may be missing from a game."""
+    """Similarity of each later turn to the most similar of the first turns; turns may be missing from a game."""
     first = [place for place, panel in enumerate(panels) if panel.turn <= FIRST_TURNS]
     if not first:
         return [{} for _ in panels]
@@ -113,10 +113,10 @@ def style_values(panels: Sequence[Panel], appearance_TD: Embeddings) -> list[Val
 
 
 def place_values(panels: Sequence[Panel], rows_TD: Embeddings) -> list[Values]:
-    """Similarity on each return to a place to the place's last turn, beside that to turns elsewhere.
+    """Similarity on each return to a place: to the place's last turn, compared with the turns elsewhere.
 
-    A return is a turn at a place that was left: the turn before is elsewhere, and an earlier one is there. Turns may be
-    missing from a game; those since the last one there are counted by their numbers.
+    On a return, the previous turn is elsewhere and an earlier turn was at the same place. Turns may be missing from a
+    game, so the numbers of the turns give the time since the last visit.
     """
     places = [panel.EV.casefold() if panel.EV else None for panel in panels]
     turns = [panel.turn for panel in panels]

@@ -1,7 +1,7 @@
 """HTML report, `report.html`: one file with tables, curves by turn, strips of games and each agent's worst turns.
 
-Figures are those of `figures.json`, pictures come from the games, and the worst turns from the tables of measures. The
-page makes no request and runs no script; the same evaluation gives the same bytes.
+Figures come from `figures.json`, pictures from the games, and the worst turns from the tables of measures. The page
+makes no request and runs no script. The same evaluation gives the same bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pipeline.pages import charts
 from training.evaluation.figures import Figure, Figures
 from training.evaluation.folder import EvaluationFolder
 from training.evaluation.judge_summary import read_summary
-from training.evaluation.measures import Measure, Metric, all_measures
+from training.evaluation.measures import Metric
 from training.evaluation.ratings import CriterionScores
 from training.evaluation.report.strips import strips, worst_turns
 from training.evaluation.report.tables import (
@@ -66,11 +66,7 @@ class Curves:
 
 
 def write_report(evaluation: EvaluationFolder, figures: Figures) -> Path:
-    """Write `report.html` of an evaluation, and return its path.
-
-    Raises:
-        UserError: a table of measures is damaged.
-    """
+    """Write `report.html` of an evaluation, and return its path. UserError if a table of measures is damaged."""
     path = evaluation.path / "report.html"
     with replacing(path) as temporary:
         temporary.write_text(_page(evaluation, figures), encoding="utf-8", newline="\n")
@@ -108,7 +104,7 @@ def _values(evaluation: EvaluationFolder, figures: Figures) -> dict[str, Any]:
         "chart": charts,
         "strips": strips(evaluation, [agent.name for agent in evaluation.request.agents]),
         "worst_by": worst_by,
-        "worst": worst_turns(evaluation, _of(evaluation, worst_by), worst_by) if worst_by else [],
+        "worst": worst_turns(evaluation, worst_by) if worst_by else [],
         "metrics": figures.metrics,
         "commands": commands,
         "benchmark_sha256": figures.benchmark_sha256,
@@ -132,7 +128,7 @@ def _missing(evaluation: EvaluationFolder) -> list[str]:
     said = []
     for agent in evaluation.request.agents:
         left = evaluation.missing(agent.name)
-        if left and agent.kind != "folder":  # the note of a folder names them
+        if left and agent.kind != "folder":  # a folder's note lists its missing turns
             games = ", ".join(f"{name} ({count})" for name, count in list(left.items())[:5])
             more = f" and {len(left) - 5} more games" if len(left) > 5 else ""
             said.append(f"{agent.name} lacks turns in {games}{more}; its means are over the turns that are there.")
@@ -142,7 +138,7 @@ def _missing(evaluation: EvaluationFolder) -> list[str]:
 def _groups(figures: Figures, commands: dict[str, str], agreement: str) -> list[Group]:
     """Return the metrics beyond the paper's table, by the command that measures them."""
     kinds = {
-        "run": ("Beyond the paper", "What the paper's table leaves out."),
+        "run": ("Beyond the paper", "Metrics that the paper's table leaves out."),
         "judge": ("Multimodal judge", "Scores from 1 to 10 by a multimodal model that sees all agents side by side."),
         "study": ("Human study", f"Ranks by people as scores from 10 to 1, averaged. {agreement}"),
     }
@@ -155,7 +151,7 @@ def _groups(figures: Figures, commands: dict[str, str], agreement: str) -> list[
 
 
 def _agreement(results: StudyResults | None) -> str:
-    """Say how far people agree, and the judge with them, by criterion; empty without a study."""
+    """Describe by criterion how far people agree with each other and with the judge; empty without a study."""
     if results is None:
         return ""
     alphas = [f"{_name(each)} {each.alpha:.2f}" for each in results.criteria if each.alpha is not None]
@@ -203,11 +199,6 @@ def _judge_command(evaluation: EvaluationFolder) -> str:
     return shlex.join([*command, "--model", summary.model, "--repeats", str(summary.repeats), *cast, *sampled])
 
 
-def _of(evaluation: EvaluationFolder, metric: Metric) -> list[Measure]:
-    """Return the measures of one metric."""
-    return [row for row in all_measures(evaluation.path) if row.metric == metric.name]
-
-
 def _worst_by(figures: Figures) -> Metric | None:
     by_turn = {each.metric for each in figures.figures if each.turn is not None}
     known = {metric.name: metric for metric in figures.metrics if metric.name in by_turn}
@@ -215,7 +206,7 @@ def _worst_by(figures: Figures) -> Metric | None:
 
 
 def _curves(figures: Figures) -> list[Curves]:
-    """Return a chart for every metric that is known at two turns at least, in the order of the metrics."""
+    """Return a chart for every metric that is known at two or more turns, in the order of the metrics."""
     by_metric: dict[str, list[Figure]] = {}
     for figure in figures.figures:
         if figure.turn is not None:

@@ -1,4 +1,4 @@
-"""Strips of games: a frame of every turn of every agent beside the instructions, and each agent's worst turns."""
+"""Strips of games: instructions with a frame of every agent's turns, and each agent's worst turns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.core.records import RecordError
 from pipeline.video.clip_files import clip_shape, read_frames
 from training.evaluation.benchmark import BenchmarkGame, Panel
 from training.evaluation.folder import EvaluationFolder
-from training.evaluation.measures import Measure, Metric
+from training.evaluation.measures import Metric, all_measures
 from training.evaluation.played import PlayedTurn
 from training.evaluation.report.tables import in_print
 
@@ -36,7 +36,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Strip:
-    """A game: panels, and for each agent a picture of each, None where a turn is missing."""
+    """A game: its panels, and each agent's picture of each panel, or None if the turn is missing."""
 
     game: str
     panels: tuple[Panel, ...]
@@ -70,8 +70,9 @@ def strips(evaluation: EvaluationFolder, agents: Sequence[str]) -> list[Strip]:
     return [_strip(evaluation.path, game, played) for game in _chosen(evaluation.benchmark.games)]
 
 
-def worst_turns(evaluation: EvaluationFolder, measures: Sequence[Measure], metric: Metric) -> list[Worst]:
+def worst_turns(evaluation: EvaluationFolder, metric: Metric) -> list[Worst]:
     """Return each agent's worst turns by a metric."""
+    measures = [row for row in all_measures(evaluation.path) if row.metric == metric.name]
     sign = 1 if metric.better == "higher" else -1
     found = []
     for agent in [entry.name for entry in evaluation.request.agents]:
@@ -91,8 +92,7 @@ def worst_turns(evaluation: EvaluationFolder, measures: Sequence[Measure], metri
 def _chosen(games: Sequence[BenchmarkGame]) -> list[BenchmarkGame]:
     """Return the first game of each character, then further games, up to MOST_GAMES in the benchmark's order."""
     firsts = {game.character: game for game in reversed(games)}.values()
-    ranked = [*(game for game in games if game in firsts), *(game for game in games if game not in firsts)]
-    taken = ranked[:MOST_GAMES]
+    taken = sorted(games, key=lambda game: game not in firsts)[:MOST_GAMES]
     return [game for game in games if game in taken]
 
 

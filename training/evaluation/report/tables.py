@@ -1,12 +1,11 @@
-"""Tables of the report: means of every agent by metric and by character, with the paper's rows beside them.
+"""Tables of the report: means of every agent by metric and by character, next to the paper's rows.
 
-The paper's figures (AnimeGamer, arXiv 2504.01014) were measured by its authors on their own benchmark, films and
-weights.
+The authors of the paper (AnimeGamer, arXiv 2504.01014) measured its rows on their own benchmark, films and weights.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from training.evaluation.figures import Figure, Figures
@@ -49,7 +48,7 @@ ABLATIONS = (
 
 @dataclass(frozen=True)
 class Cell:
-    """A value in print; the interval is empty where there is none."""
+    """A formatted value, and its interval or an empty text."""
 
     value: str = "–"
     interval: str = ""
@@ -84,7 +83,8 @@ def overall(figures: Figures) -> dict[tuple[str, str], Figure]:
 
 def comparison(figures: Figures, names: Sequence[str], published: Sequence[PublishedRow]) -> Table:
     """Return a table with a row per agent and per published model, and the metrics that were measured as columns."""
-    metrics = _measured(figures, names)
+    known = {metric.name: metric for metric in figures.metrics}
+    metrics = [known[name] for name in names if name in known]
     means = overall(figures)
     best = {metric.name: _best(metric, [means.get((agent.name, metric.name)) for agent in figures.agents])
             for metric in metrics}  # fmt: skip
@@ -126,11 +126,6 @@ def head_of(metric: Metric) -> str:
     return f"{metric.title} {'↑' if metric.better == 'higher' else '↓'}"
 
 
-def _measured(figures: Figures, names: Sequence[str]) -> list[Metric]:
-    known = {metric.name: metric for metric in figures.metrics}
-    return [known[name] for name in names if name in known]
-
-
 def _best(metric: Metric, found: Sequence[Figure | None]) -> float | None:
     """Return the best of at least two different values."""
     values = {figure.value for figure in found if figure}
@@ -147,8 +142,7 @@ def _cell(figure: Figure | None, best: float | None) -> Cell:
 
 
 def _published(row: PublishedRow, metric: str) -> str:
-    values: Mapping[str, float] = row.values
-    return in_print(values[metric], digits_of(metric)) if metric in values else "–"
+    return in_print(row.values.get(metric), digits_of(metric))
 
 
 def digits_of(metric: str) -> int:
@@ -157,7 +151,7 @@ def digits_of(metric: str) -> int:
 
 
 def in_print(value: float | None, digits: int = 4) -> str:
-    """A value in print: as many digits after the point as given; from 10 on, one."""
+    """Format a value with so many digits after the point, or with one from 10 on."""
     if value is None:
         return "–"
     said = f"{value:.{digits}f}" if abs(value) < 10 else f"{value:.1f}".removesuffix(".0")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from flows.console.evaluation import figures_table
+from flows.commands.evaluate import figures_table
 from tests.support.datasets.made_evaluation import make_evaluation
 from training.evaluation.figures import Figures
 
