@@ -156,19 +156,6 @@ def test_both_halves_of_guidance_share_one_batch_and_one_scope():
     assert torch.equal(seen[0][1], tokens)
 
 
-def test_progress_is_reported_each_step_and_can_stop_the_run():
-    updates: list[tuple[int, int]] = []
-
-    def stop(done: int, total: int) -> None:
-        updates.append((done, total))
-        if done == 3:
-            raise InterruptedError
-
-    with pytest.raises(InterruptedError):
-        run(progress=stop)
-    assert updates == [(1, 10), (2, 10), (3, 10)]
-
-
 def test_step_counts_that_would_leave_noise_are_refused():
     assert STEP_COUNTS == (1, 2, 4, 5, 8, 10, 20, 25, 40, 50, 100, 125, 200, 250, 500, 1000)
     for steps in (0, 30, 1001):

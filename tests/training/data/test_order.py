@@ -13,19 +13,8 @@ from torch import Tensor
 
 from pipeline.core.errors import UserError
 from training.baselines.phases import PictureExamples
-from training.data.order import Batches, Position, chooser, epoch_order, spread
+from training.data.order import Batches, Position, epoch_order, spread
 from training.phases.shot import ShotExamples
-
-
-def test_every_epoch_is_another_permutation() -> None:
-    orders = [epoch_order(seed, epoch, 1000) for seed in (0, 1) for epoch in (0, 1)]
-    for order in orders:
-        assert sorted(order) == list(range(1000))
-    assert len({tuple(order) for order in orders}) == 4
-    # it may never change, or runs could not be continued after an update of numpy
-    assert epoch_order(0, 0, 20_000)[:5].tolist() == [10614, 7552, 9232, 5820, 9334]
-    choose = chooser(1, Position(2, 3), 4)
-    assert [choose(5) for _ in range(8)] == [0, 2, 1, 1, 0, 4, 2, 2]
 
 
 def flat(batches: Sequence[Sequence[Position]]) -> list[Position]:

@@ -18,8 +18,6 @@ from fractions import Fraction
 from itertools import count
 from pathlib import Path
 
-import cv2
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -39,7 +37,7 @@ from tests.support.servers.caption_server import Answer, CaptionServer, Request
 from training.evaluation.benchmark import Panel, read_benchmark, write_benchmark
 from training.evaluation.figures import Figures
 from training.evaluation.folder import AgentEntry, EvaluationFolder, EvaluationRequest
-from training.evaluation.judge import MOST_KEPT, StoryPictures, judge, story_picture
+from training.evaluation.judge import MOST_KEPT, StoryPictures, judge
 from training.evaluation.judge_summary import JUDGE_METRICS, JudgeSummary
 from training.evaluation.measures import read_measures
 
@@ -266,30 +264,6 @@ def test_the_judge_asks_nothing_while_another_command_is_at_work_on_the_evaluati
 
 def judge_command(evaluation: EvaluationFolder, server: CaptionServer, *more: str) -> list[str]:
     return ["evaluate", "judge", str(evaluation.path), "--server", server.address, "--model", "m", *more]
-
-
-@pytest.mark.parametrize(("size", "shown"), [((64, 128), (120, 240)), ((96, 64), (160, 106)), ((64, 96), (160, 240))])
-def test_frames_keep_their_proportions(tmp_path: Path, size: tuple[int, int], shown: tuple[int, int]) -> None:
-    frames_THWC = np.full((8, *size, 3), (40, 40, 40), np.uint8)
-    height, width = size
-    for frame_HWC in frames_THWC:
-        cv2.circle(frame_HWC, (width // 2, height // 2), 24, (230, 120, 60), -1)
-    write_clip(tmp_path / "a.mp4", frames_THWC, Fraction(8), 12)
-    write_clip(tmp_path / "b.mp4", frames_THWC[:, :64, :64], Fraction(8), 12)
-    jpeg = story_picture([tmp_path / "a.mp4", tmp_path / "b.mp4"]).jpeg
-    sheet_HWC = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
-    assert sheet_HWC is not None
-    assert sheet_HWC.shape == (2 * 160 + 6, 5 * 240, 3)
-    for column in range(5):
-        field_HWC = sheet_HWC[:160, 240 * column : 240 * (column + 1)].astype(int)
-        drawn = field_HWC.max(axis=2) < 250
-        assert (np.ptp(np.nonzero(drawn.any(axis=1))[0]) + 1, np.ptp(np.nonzero(drawn.any(axis=0))[0]) + 1) == (
-            pytest.approx(shown, abs=2)
-        )
-        disc = np.abs(field_HWC - (230, 120, 60)).sum(axis=2) < 90
-        rows, columns = np.nonzero(disc.any(axis=1))[0], np.nonzero(disc.any(axis=0))[0]
-        assert np.ptp(rows) == pytest.approx(np.ptp(columns), abs=3), "a disc stays a disc"
-        assert (rows.mean(), columns.mean()) == pytest.approx((80, 120), abs=2)
 
 
 def test_a_picture_is_painted_once_for_all_that_ask_at_once(tmp_path: Path) -> None:

@@ -211,7 +211,3 @@ def test_an_edited_file_with_unknown_values_is_counted(tmp_path: Path) -> None:
     (tmp_path / "games.jsonl").write_text('{"game": "a", "turn": 1, "words": "They dance"}\n', encoding="utf-8")
     counts = count_games(read_benchmark(tmp_path / "games.jsonl").games)
     assert (counts.rounds, counts.motions, counts.same_place, counts.levels) == (1, 0, None, {})
-
-
-def test_a_server_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    assert "start it, or name another with --server" in " ".join(write(tmp_path, "http://127.0.0.1:9/v1").split())

@@ -18,13 +18,11 @@ from pipeline.video.clip_files import clip_shape
 from tests.support.painted_games import AGENTS, painted_evaluation, play_painted
 from training.evaluation.figures import Figures
 from training.evaluation.measures import Measure, read_measures, write_measures
-from training.evaluation.ratings import agreement
 from training.evaluation.study import (
     HEAD,
     MAX_BYTES,
     Answer,
     Study,
-    ratings_of,
     read_answers,
     read_study,
     write_results,
@@ -210,20 +208,6 @@ def test_the_command_writes_the_study_and_reads_its_answers(tmp_path: Path) -> N
     assert run.exit_code == 1, "files without --results"
     run = CliRunner().invoke(app, [*command, "--results", str(tmp_path / "missing.csv")])
     assert run.exit_code == 2
-
-
-def test_agreement_is_one_for_equal_orders_and_negative_for_opposite_ones() -> None:
-    games = [f"game-{number}" for number in range(5)]
-
-    def agreed(*orders: tuple[str, ...]) -> float | None:
-        answers = [answer(person, order, game) for person, order in enumerate(orders, start=1) for game in games]
-        return agreement(ratings_of(answers))
-
-    assert agreed(ABCD, ABCD, ABCD) == pytest.approx(1)
-    assert (agreed(ABCD, ABCD[::-1]) or 0) < -0.5
-    swapped = agreed(ABCD, ("b", "a", "c", "d")) or 0
-    assert 0.5 < swapped < 1, "neighbours that are swapped weigh little: the values are ordinal"
-    assert agreed(ABCD) is None
 
 
 def test_people_who_prefer_a_letter_are_found_out(tmp_path: Path) -> None:
