@@ -31,12 +31,6 @@ def prefect() -> Iterator[None]:
 
 
 @pytest.fixture
-def empty_folder(tmp_path: Path) -> Path:
-    """Empty folder for the dataset of a test."""
-    return tmp_path / "data"
-
-
-@pytest.fixture
 def film(tmp_path: Path) -> Path:
     return small_film(tmp_path / "film.mp4")
 

@@ -34,7 +34,6 @@ from tests.support.builds.real_builds import (
     leftovers,
     members_of,
     numbered_films,
-    prefect_server,
     users_of,
     wait_until_gone,
     write_config,
@@ -59,8 +58,7 @@ def killing(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Bu
     if request.param == OF_COMMANDS:
         yield Commands(tmp_path / "prefect"), request.param
         return
-    request.getfixturevalue("prefect")
-    with forked_builds(tmp_path / "forks", prefect_server()) as forks:
+    with forked_builds(tmp_path / "forks") as forks:
         yield forks, request.param
 
 

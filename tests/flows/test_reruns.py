@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
+from flows.dataset import build_dataset
+from flows.engine import run
 from pipeline.core.errors import UserError
 from pipeline.core.progress import silent
 from pipeline.core.records import Clip
@@ -103,11 +106,8 @@ def test_a_deleted_or_damaged_clip_is_made_again_and_no_later_stage(built: tuple
     assert (first.read_bytes(), second.read_bytes()) == whole
 
 
-@pytest.mark.usefixtures("prefect")
 def test_a_later_answer_is_published_and_finishes_the_build(tmp_path: Path) -> None:
     """Verdicts and ingredients are unchanged: only the content of the table shows that the shards are stale."""
-    from flows.dataset import build_dataset
-
     film, data = numbered_film(tmp_path / "film.mp4", 0), Dataset(tmp_path / "data")
 
     def refuse_one(request: Request) -> Answer:
@@ -120,7 +120,8 @@ def test_a_later_answer_is_published_and_finishes_the_build(tmp_path: Path) -> N
 
         def build() -> set[str]:
             """Build and return the subjects of the published clips."""
-            assert build_dataset(request, return_state=True).is_completed()
+            with temporary_settings(restore_defaults={PREFECT_API_URL}):
+                assert run(build_dataset, request).is_completed()
             assert verify(data) == []
             found = set()
             for path in (data.root / "shards").rglob("*.tar"):

@@ -86,10 +86,6 @@ def test_bad_input_is_named_with_what_there_is(root: Path, options: list[str], s
     assert said in clips(root, *options, code=1).stderr
 
 
-def test_a_folder_that_is_no_dataset(tmp_path: Path) -> None:
-    assert "no dataset here" in clips(tmp_path, code=1).stderr
-
-
 def test_a_damaged_table(tmp_path: Path) -> None:
     dataset = make_dataset(tmp_path / "data")
     dataset.folders()[0].table_path("verdicts").write_bytes(b"PAR1")

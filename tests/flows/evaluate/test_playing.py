@@ -7,7 +7,10 @@ import json
 import re
 import shlex
 import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -39,16 +42,13 @@ OPTIONS = EngineOptions(device="cpu", steps=2, guidance=1.0)
 def benchmark(tmp_path: Path) -> Path:
     """Two games of two turns."""
     path = tmp_path / "games.jsonl"
-    write_benchmark(
-        path,
-        [
-            Panel(
-                game=game, turn=turn, characters=(name,), MD=motion, EV="sea shore", level=turn + 1, SC=0, ET=0, ST=-1
-            )
-            for game, name in (("ponyo-01", "Ponyo"), ("lisa-01", "Lisa"))
-            for turn, motion in ((1, "run"), (2, "sleep"))
-        ],
-    )
+    state: dict[str, Any] = {"EV": "sea shore", "SC": 0, "ET": 0, "ST": -1}
+    panels = [
+        Panel(game=game, turn=turn, characters=(name,), MD=motion, level=turn + 1, **state)
+        for game, name in (("ponyo-01", "Ponyo"), ("lisa-01", "Lisa"))
+        for turn, motion in ((1, "run"), (2, "sleep"))
+    ]
+    write_benchmark(path, panels)
     return path
 
 
@@ -59,10 +59,13 @@ def contents(evaluation: Path) -> dict[str, bytes]:
 class StopsAfter:
     """Watcher that stops the work at the n-th report, as Ctrl-C does."""
 
-    def __init__(self, reports: int) -> None:
-        self.left = reports
+    def __init__(self, reports: int, said: Callable[[], str] = str) -> None:
+        self.left, self.said = reports, said
+        self.said_before: list[str] = []
 
     def begin(self, subject: str, name: str) -> Progress:  # noqa: ARG002
+        self.said_before.append(self.said())
+
         def report(done: float, total: float) -> None:
             self.left -= 1
             if self.left == 0:
@@ -74,6 +77,17 @@ class StopsAfter:
         pass
 
 
+@contextmanager
+def stopped_after(reports: int, said: Callable[[], str] = str) -> Iterator[StopsAfter]:
+    """Expect that the block is stopped after so many reports."""
+    token = watcher.set(watching := StopsAfter(reports, said))
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            yield watching
+    finally:
+        watcher.reset(token)
+
+
 def agents(*kinds: str) -> list[str]:
     folders = {"ours": brief_checkpoint, "gc": lambda: brief_baseline("gc"), "gsc": lambda: brief_baseline("gsc")}
     return [f"{kind}={folders[kind]()}" for kind in kinds]
@@ -81,9 +95,10 @@ def agents(*kinds: str) -> list[str]:
 
 @pytest.mark.slow
 def test_agents_play_every_game_and_a_stopped_evaluation_goes_on_to_the_same_clips(
-    tmp_path: Path, benchmark: Path
+    tmp_path: Path, benchmark: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole = run_evaluation(tmp_path / "whole", benchmark, agents("ours", "gc"), OPTIONS)
+    twice = [*agents("ours", "gc"), f"again={brief_checkpoint()}"]
+    whole = run_evaluation(tmp_path / "whole", benchmark, twice, OPTIONS)
     assert [len(whole.played(agent)) for agent in ("ours", "gc")] == [4, 4]
     for turn in whole.played("ours"):
         assert turn.line.instruction == turn.panel.instruction
@@ -92,60 +107,28 @@ def test_agents_play_every_game_and_a_stopped_evaluation_goes_on_to_the_same_cli
         assert turn.line.first_frame_seconds >= turn.seconds - 0.01
         assert turn.line.memory_bytes is not None
         assert 100e6 < turn.line.memory_bytes < 20e9
-    token = watcher.set(StopsAfter(reports=3))  # within ours, after two turns
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            run_evaluation(tmp_path / "stopped", benchmark, agents("ours", "gc"), OPTIONS)
-    finally:
-        watcher.reset(token)
+    clips = contents(whole.path)
+    assert clips["games/ours/ponyo-01/0001.mp4"] == clips.pop("games/again/ponyo-01/0001.mp4"), "on equal noise"
+    seeds = {json.loads(path.read_text())["seed"] for path in whole.games.glob("ours/*/game.json")}
+    assert len(seeds) == 2
+    capsys.readouterr()
+    with stopped_after(3, lambda: capsys.readouterr().err) as watching:  # within ours, after two turns
+        run_evaluation(tmp_path / "stopped", benchmark, agents("ours", "gc"), OPTIONS)
+    assert "loading the networks" in watching.said_before[0], "before the first turn is timed"
     stopped = EvaluationFolder.open(tmp_path / "stopped")
     assert stopped.missing("ours") == {"lisa-01": 2}
     before = {path: path.stat().st_mtime_ns for path in stopped.games.glob("*/*/*.mp4")}
     resumed = run_evaluation(tmp_path / "stopped", benchmark, agents("ours", "gc"), OPTIONS)
     assert resumed.missing("ours") == {}
-    assert contents(resumed.path) == contents(whole.path)
+    assert contents(resumed.path) == {name: clip for name, clip in clips.items() if "/again/" not in name}
     assert {path: path.stat().st_mtime_ns for path in before} == before, "played twice"
-
-
-@pytest.mark.slow
-def test_networks_are_loaded_before_the_first_turn_is_timed(
-    tmp_path: Path, benchmark: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    said_before: list[str] = []
-
-    class Listens(StopsAfter):
-        def begin(self, subject: str, name: str) -> Progress:
-            said_before.append(capsys.readouterr().err)
-            return super().begin(subject, name)
-
-    token = watcher.set(Listens(reports=1))
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            run_evaluation(tmp_path / "out", benchmark, agents("ours"), OPTIONS)
-    finally:
-        watcher.reset(token)
-    assert "loading the networks" in said_before[0]
-
-
-@pytest.mark.slow
-def test_agents_are_compared_on_equal_noise_and_games_differ(tmp_path: Path, benchmark: Path) -> None:
-    twice = [*agents("ours"), f"again={brief_checkpoint()}"]
-    evaluation = run_evaluation(tmp_path / "out", benchmark, twice, OPTIONS)
-    clips = contents(evaluation.path)
-    assert clips["games/ours/ponyo-01/0001.mp4"] == clips["games/again/ponyo-01/0001.mp4"]
-    settings = [json.loads(path.read_text())["seed"] for path in sorted(evaluation.games.glob("ours/*/game.json"))]
-    assert len(set(settings)) == 2
 
 
 @pytest.mark.slow
 def test_a_story_drawn_at_once_resumes_to_the_same_clips(tmp_path: Path, benchmark: Path) -> None:
     whole = run_evaluation(tmp_path / "whole", benchmark, agents("gsc"), OPTIONS)
-    token = watcher.set(StopsAfter(reports=2))  # after the first of two turns
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            run_evaluation(tmp_path / "stopped", benchmark, agents("gsc"), OPTIONS)
-    finally:
-        watcher.reset(token)
+    with stopped_after(2):  # after the first of two turns
+        run_evaluation(tmp_path / "stopped", benchmark, agents("gsc"), OPTIONS)
     assert EvaluationFolder.open(tmp_path / "stopped").missing("gsc") == {"ponyo-01": 1, "lisa-01": 2}
     resumed = run_evaluation(tmp_path / "stopped", benchmark, agents("gsc"), OPTIONS)
     assert contents(resumed.path) == contents(whole.path)
@@ -159,12 +142,8 @@ def test_a_baseline_gets_its_states_from_a_language_model_and_asks_for_no_scene_
     with CaptionServer(lambda _: Answer(json.dumps(asleep))) as server:
         endpoint = Endpoint(server.address, "director", attempts=1)
         out, named = tmp_path / "out", agents("gc")
-        token = watcher.set(StopsAfter(reports=3))  # after two turns
-        try:
-            with pytest.raises(KeyboardInterrupt):
-                run_evaluation(out, benchmark, named, OPTIONS, endpoint=endpoint)
-        finally:
-            watcher.reset(token)
+        with stopped_after(3):  # after two turns
+            run_evaluation(out, benchmark, named, OPTIONS, endpoint=endpoint)
         with pytest.raises(UserError, match="gc is routed by director: name it with --server and --model"):
             run_evaluation(out, benchmark, [f"again={brief_baseline('gc')}"], OPTIONS)
         with pytest.raises(EvaluationError, match=r"\(gc \w+, routed by director\), not"):
@@ -257,18 +236,16 @@ def test_clips_whose_copying_was_stopped_are_brought_in_by_the_next_run(tmp_path
     assert [turn.panel.game for turn in resumed.played("first")] == ["ponyo-01", "lisa-01"]
 
 
-@pytest.mark.parametrize(
-    ("typed", "said"),
-    [
+def test_agents_that_cannot_play_are_named(tmp_path: Path, benchmark: Path) -> None:
+    folder = brief_baseline("gc")
+    for typed, said in (
         (["ours"], "give NAME=FOLDER"),
-        (["../up={folder}"], "use letters"),
-        (["a={folder}", "a={folder}"], "given twice"),
-        (["a={folder}/none"], "holds no checkpoint"),
-    ],
-)
-def test_agents_that_cannot_play_are_named(tmp_path: Path, benchmark: Path, typed: list[str], said: str) -> None:
-    with pytest.raises(UserError, match=said):
-        run_evaluation(tmp_path / "out", benchmark, [text.format(folder=brief_baseline("gc")) for text in typed])
+        ([f"../up={folder}"], "use letters"),
+        ([f"a={folder}", f"a={folder}"], "given twice"),
+        ([f"a={folder}/none"], "holds no checkpoint"),
+    ):
+        with pytest.raises(UserError, match=said):
+            run_evaluation(tmp_path / "out", benchmark, typed)
 
 
 @pytest.fixture

@@ -88,18 +88,15 @@ def test_a_stopped_game_goes_on_to_the_same_files(tmp_path: Path) -> None:
     assert GameFolder.open(stopped.path).turns == whole.turns
 
 
-def test_the_bar_counts_turns_and_only_rises(tmp_path: Path) -> None:
-    watching = Impatient()
+def test_the_bar_counts_turns_and_only_rises_and_each_turn_is_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    watching, folder = Impatient(), GameFolder.create(tmp_path / "game", SETTINGS)
     with watched_by(watching):
-        play_on(GameFolder.create(tmp_path / "game", SETTINGS), PaintedEngine(), STORY)
+        play_on(folder, PaintedEngine(), ["Qiqi [bold]runs[/]", "Qiqi rests"])
     done = [done for done, _ in watching.told]
     assert all(later > earlier - 1e-9 for earlier, later in pairwise(done))
-    assert (done[0], done[-1], {total for _, total in watching.told}) == (0, 5, {5})
-
-
-def test_a_line_for_each_turn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = GameFolder.create(tmp_path / "game", SETTINGS)
-    play_on(folder, PaintedEngine(), ["Qiqi [bold]runs[/]", "Qiqi rests"])
+    assert (done[0], done[-1], {total for _, total in watching.told}) == (0, 2, {2})
     told = [line for line in capsys.readouterr().err.splitlines() if "|" in line]
     assert len(told) == 2
     assert told[0].startswith("   1  Qiqi [bold]runs[/]  |  level ")
@@ -151,7 +148,6 @@ def test_another_game_is_not_mixed_in(tmp_path: Path, played: Path) -> None:
     before = shots(played)
     refused: list[tuple[dict[str, float], list[str], str]] = [
         ({"seed": 4}, STORY, "begun with seed 3, and this game has 4"),
-        ({"steps": 2}, STORY, "begun with steps 1, and this game has 2"),
         ({"guidance": 3.0}, STORY, "begun with guidance 6.0, and this game has 3.0"),
         ({}, [STORY[0], "something else"], "turn 2 there is .Qiqi does thing 2., in the game file it is .something"),
         ({}, STORY[:1], "more turns than the game file"),

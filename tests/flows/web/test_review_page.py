@@ -141,9 +141,6 @@ def test_a_character_who_acts_is_on_screen(chromium: Browser, review: Reviewed) 
         assert review.lines()[3:] == [("anna", "characters", (CAST[1],)), ("anna", "actor", "withdrawn")]
 
 
-"""Truth of each filter that `filter_by` sets, from the rows of the server."""
-
-
 def test_a_filter_lets_through_what_it_says(chromium: Browser, review: Reviewed) -> None:
     filters: dict[str, tuple[str, Callable[[dict[str, Any]], bool]]] = {
         "level": ("2", lambda row: row["level"] == 2),

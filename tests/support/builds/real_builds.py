@@ -3,13 +3,13 @@
 The films show numbers that the caption server reads (`caption_server.py`), one in each scene of one clip:
 
     films = numbered_films(tmp_path / "films")
-    with forked_builds(tmp_path, {"PREFECT_API_URL": address}) as builds:
-        build = builds.start(films, out, config)
+    with forked_builds(tmp_path) as builds:
+        build = builds.start(*films, "--out", out, "--config", config)
         if build.wait(3.5) is None:
             build.kill()
 
 A command takes seconds to import its modules; `forked_builds` does it only once: one process imports the program, and
-every build is a fork of it that does the work of the command, on a Prefect server if its environment names one.
+every build is a fork of it that does the work of the command, without a Prefect server as most users run it.
 """
 
 from __future__ import annotations
@@ -181,11 +181,11 @@ Builds = Commands | ForkedBuilds
 
 
 @contextmanager
-def forked_builds(folder: Path, environment: Mapping[str, str]) -> Iterator[ForkedBuilds]:
-    """Process that forks builds; `environment` holds the address of Prefect's server."""
+def forked_builds(folder: Path) -> Iterator[ForkedBuilds]:
+    """Process that forks builds."""
     folder.mkdir(parents=True, exist_ok=True)
     forker = subprocess.Popen(
-        [sys.executable, "-c", _FORKER], cwd=ROOT, env=_environment(folder / "prefect", environment), text=True,
+        [sys.executable, "-c", _FORKER], cwd=ROOT, env=_environment(folder / "prefect", {}), text=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     )  # fmt: skip
     try:
@@ -198,13 +198,6 @@ def forked_builds(folder: Path, environment: Mapping[str, str]) -> Iterator[Fork
             forker.wait(30)
         forker.kill()
         forker.wait()
-
-
-def prefect_server() -> dict[str, str]:
-    """Environment for builds: the address of the server started by the fixture `prefect`."""
-    from prefect.settings import PREFECT_API_URL
-
-    return {"PREFECT_API_URL": PREFECT_API_URL.value()}
 
 
 def contents(root: Path) -> dict[str, bytes]:
