@@ -91,13 +91,14 @@ def test_a_file_in_place_of_the_dataset_is_an_error_of_one_line(tmp_path: Path) 
     (tmp_path / "data").write_text("a file is in the way")
     done = CliRunner().invoke(app, ["build", str(tmp_path / "film.mp4"), "--out", str(tmp_path / "data")])
     assert done.exit_code == 1
-    assert done.stderr.startswith(f"animegamer: {tmp_path / 'data'}: cannot be used: File exists; give access to it")
+    assert done.stderr.startswith(f"animegamer: {tmp_path / 'data'}: cannot ")
+    assert "File exists" in done.stderr
 
 
 def test_disk_errors_are_distinguished_from_bugs(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with (
-        pytest.raises(DiskError, match=r"file/inside: cannot be used: Not a directory"),
+        pytest.raises(DiskError, match=r"file/inside: cannot .*Not a directory"),
         disk_errors(tmp_path / "file" / "inside"),
     ):
         (tmp_path / "file" / "inside").write_text("")
@@ -105,7 +106,7 @@ def test_disk_errors_are_distinguished_from_bugs(tmp_path: Path) -> None:
         pass
     with pytest.raises(DiskError, match="File exists"), held(tmp_path / "file", "a test"):
         pass
-    with pytest.raises(NoRoomError, match=r"full: cannot be written: No space left on device; make room"):
+    with pytest.raises(NoRoomError, match=r"full: cannot .*No space left on device.*; make room"):
         _write_to_a_full_disk()
     with pytest.raises(FileNotFoundError), disk_errors(tmp_path):
         (tmp_path / "gone").read_text()

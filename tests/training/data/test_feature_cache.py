@@ -275,13 +275,13 @@ def test_a_folder_of_features_that_cannot_be_written_is_named(tmp_path: Path, ca
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, limits[1]))
     try:
-        with pytest.raises(NoRoomError, match=r"encoded/.*: cannot be written: File too large; make room"):
+        with pytest.raises(NoRoomError, match=r"encoded/.*: cannot .*File too large.*; make room"):
             filled_shared(tmp_path / "encoded", catalogs[0])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert list((tmp_path / "encoded").rglob("*.*")) == []
     (tmp_path / "file").touch()
-    with pytest.raises(DiskError, match=r"file: cannot be used: Not a directory"):
+    with pytest.raises(DiskError, match=r"file: cannot .*Not a directory"):
         open_cache(tmp_path / "file", catalogs[0], Checkpoint.open(tiny_checkpoint()), tiny(), ["text"])
 
 
