@@ -85,7 +85,8 @@ def disk_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         reason = error.errno and os.strerror(error.errno)
         if error.errno in _NO_ROOM:
-            raise NoRoomError(f"{path}: cannot write ({reason}); make room, then run the same command again") from error
+            remedy = "make room, then run the same command again"
+            raise NoRoomError(f"{path}: cannot be written: {reason}; {remedy}") from error
         if error.errno in _REFUSED:
-            raise DiskError(f"{path}: cannot access it ({reason}); give access, or name another path") from error
+            raise DiskError(f"{path}: cannot be used: {reason}; give access to it, or name another path") from error
         raise
