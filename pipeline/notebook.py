@@ -115,11 +115,7 @@ class OpenedDataset:
         return playing_clip(self._row(clip_id), self.path(clip_id))
 
     def sheet(self, rows: pd.DataFrame | Iterable[str], limit: int = 60) -> Html:
-        """Return the first frames of clips with their captions, for the notebook.
-
-        Args:
-            rows: of `clips`, clip ids, or one clip id.
-            limit: clips to show at most.
+        """Return the first frames of at most `limit` clips with their captions, from rows of `clips` or clip ids.
 
         Raises:
             UserError: there is no such clip, or its file cannot be read, or the limit is below 1.
@@ -136,9 +132,7 @@ class OpenedDataset:
     def _row(self, clip_id: str) -> ClipRow:
         if not isinstance(clip_id, str) or clip_id not in self._rows:  # a list or a row has no hash
             example = f", such as {next(iter(self._rows))}" if self._rows else ""
-            raise UserError(
-                f"no clip {str(clip_id)[:80]!r} in {self._workspace.name}; `clips.clip_id` has them{example}"
-            )
+            raise UserError(f"no clip {str(clip_id)[:80]!r} in {self._workspace.name}; see `clips.clip_id`{example}")
         return self._rows[clip_id]
 
 

@@ -30,6 +30,7 @@ from pipeline.captions.rules import UNKNOWN_CHARACTERS
 from pipeline.core.config import CaptionSettings
 from pipeline.core.errors import UserError
 from pipeline.core.ingredients import LONGEST_CHANGE, changed
+from pipeline.core.plain_text import counted
 from pipeline.core.records import KEPT, Caption, Clip
 from prompts.tags import TAGS, WhatReply, WhoReply
 
@@ -179,7 +180,7 @@ class Repeats:
             for name, description in changes.items():
                 found[name].append(description)
         named = {name: each[0] if len(set(each)) == 1 else name for name, each in found.items()}
-        return ", ".join(f"{named[name]}: {_clips(len(each))}" for name, each in found.items())
+        return ", ".join(f"{named[name]}: {counted(len(each), 'clip')}" for name, each in found.items())
 
 
 def merged(repeats: list[Repeats]) -> Repeats:
@@ -195,8 +196,8 @@ def refuse_repeats(repeats: Repeats, *, keep_old: bool) -> None:
     if keep_old:
         remedy = "`[captions] keep_old` cannot keep captions of another model, or captions not in the table yet"
     raise UserError(
-        f"{_clips(len(repeats))} with a good caption would be captioned again ({repeats.reasons()}). Nothing was sent. "
-        f"Pass --ask-again to caption again; {remedy}"
+        f"{counted(len(repeats), 'clip')} with a good caption would be captioned again ({repeats.reasons()}). "
+        f"Nothing was sent. Pass --ask-again to caption again; {remedy}"
     )
 
 
@@ -230,10 +231,6 @@ def kept_caption(made: Caption | None, changes: Mapping[str, str], model: str) -
         return made
     doubts = [flag for flag in made.flags if not flag.startswith(KEPT)]
     return made.model_copy(update={"flags": (*doubts, KEPT + ", ".join(changes))})
-
-
-def _clips(count: int) -> str:
-    return f"{count:,} clip{'s' if count != 1 else ''}"
 
 
 def is_good(made: Caption | None) -> TypeGuard[Caption]:

@@ -64,10 +64,7 @@ class AskingLoop(Generic[T]):
         self._stopped_by: UserError | None = None
 
     async def run(self, report: Callable[[], None]) -> None:
-        """Ask about all subjects.
-
-        Args:
-            report: called every half second; its exceptions abort the requests in flight.
+        """Ask about all subjects. `report` is called every half second; its exceptions abort the requests in flight.
 
         Raises:
             UserError: the loop ended early; replies received are stored.

@@ -88,11 +88,6 @@ class Listening:
     key_env: str = ""
 
     @property
-    def is_local(self) -> bool:
-        """True if only this machine can reach the server."""
-        return self.host in ("127.0.0.1", "localhost", "::1")
-
-    @property
     def base(self) -> str:
         """Base address for clients on this machine, with the version."""
         host = _reachable(self.host)
@@ -176,11 +171,9 @@ def lmdeploy_program(environment: Path, model: ServedModel, listening: Listening
         )
     python = environment / "bin" / "python"
     if not python.exists():
-        raise UserError(
-            f"{environment}: no environment with lmdeploy; `make lmdeploy-env` makes it, --environment names another"
-        )
+        raise UserError(f"{environment}: no lmdeploy there; run `make lmdeploy-env`, or name its --environment")
     key = read_key(listening.key_env)
-    if not key and not listening.is_local:
+    if not key and listening.host not in ("127.0.0.1", "localhost", "::1"):
         raise UserError(
             f"--host {listening.host} lets other machines use the server: put a key into the environment variable "
             f"{listening.key_env or 'ANIMEGAMER_API_KEY'}"

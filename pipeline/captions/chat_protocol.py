@@ -29,8 +29,8 @@ import openai
 from pydantic import BaseModel, Field, ValidationError
 
 from pipeline.captions.endpoint import TILES, Endpoint, Message, Reply, RequestError, read_key
+from pipeline.core.config import checked_address
 from pipeline.core.errors import UserError
-from pipeline.core.server_address import checked_address
 
 logging.getLogger("openai").setLevel(logging.WARNING)  # OPENAI_LOG would print each request with its pictures
 MOST_REPLY_BYTES = 1 << 20

@@ -14,7 +14,7 @@ import asyncio
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -232,18 +232,10 @@ def _rows(folder: FilmFolder) -> dict[str, Caption]:
 
 
 def _endpoint(settings: CaptionSettings) -> Endpoint:
+    names = settings.model_dump().keys() & {field.name for field in fields(Endpoint)}
     return Endpoint(
         address=settings.endpoint,
-        model=settings.model,
-        api_key_env=settings.api_key_env,
-        concurrency=settings.concurrency,
-        timeout_seconds=settings.timeout_seconds,
-        attempts=settings.attempts,
-        max_tokens=settings.max_tokens,
-        temperature=settings.temperature,
-        tiles=settings.tiles,
-        guided=settings.guided,
-        most_requests=settings.most_requests,
         remedy="start it with `animegamer caption-server` on its machine, "
         "or set `endpoint` and `model` in the section [captions]",
+        **settings.model_dump(include=names),
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationError, WithJsonSchema, model_validator
 
@@ -18,6 +18,9 @@ from pipeline.core.errors import UserError
 from pipeline.core.records import Rate, faults_of
 from pipeline.core.settings import Settings
 from pipeline.core.toml import read_toml
+
+if TYPE_CHECKING:
+    import httpx
 
 
 def _even(value: int) -> int:
@@ -48,9 +51,30 @@ def _no_key(name: str) -> str:
     return name
 
 
-def _without_secrets(address: str) -> str:
-    from pipeline.core.server_address import checked_address  # imports httpx, which is slow, if an endpoint is set
+def checked_address(address: str) -> httpx.URL:
+    """Return the address of a model server as a URL that relative paths can be joined to.
 
+    Settings are shown, stored in `dataset.json` and passed to a scheduler's database. So an address that carries a
+    secret must be rejected before any of that, and no error message repeats the address.
+
+    Raises:
+        ValueError: it carries a password or query, or is not the address of an HTTP server. The message is a sentence
+            without its subject, the address.
+    """
+    import httpx  # slow, and needed only when an endpoint is set
+
+    if set(address) & set("@?#"):  # anywhere in it: a password with a slash looks like a path
+        raise ValueError("carries a password or query; put the key into the variable that `api_key_env` names")
+    try:
+        url = httpx.URL(address.rstrip("/") + "/")
+    except httpx.InvalidURL:
+        url = httpx.URL()
+    if url.scheme not in ("http", "https") or not url.host:
+        raise ValueError("is not an address such as http://127.0.0.1:23333/v1")
+    return url
+
+
+def _without_secrets(address: str) -> str:
     checked_address(address)
     return address
 
@@ -129,9 +153,7 @@ class ClipSettings(Settings):
     @model_validator(mode="after")
     def _clips_do_not_overlap(self) -> Self:
         if (self.frames - 1) / self.fps > self.seconds:
-            raise ValueError(
-                f"{self.frames} frames at {self.fps} per second last longer than the grid of {self.seconds} seconds"
-            )
+            raise ValueError(f"{self.frames} frames at {self.fps} fps last longer than the grid of {self.seconds} s")
         if self.placing == "overlap" and self.stride not in (self.frames, self.frames - 1):
             raise ValueError(
                 f'placing = "overlap" needs clips without gaps, so seconds = frames / fps; {self.frames} frames at '
@@ -275,9 +297,7 @@ class CardSettings(Settings):
 
     title: str = Field("", max_length=CARD_LETTERS, description="name of the dataset")
     licence: str = Field("", max_length=CARD_LETTERS, description="licence of the films, per film if they differ")
-    provenance: str = Field(
-        "", max_length=CARD_LETTERS, description="where the films come from and by what right they are used"
-    )
+    provenance: str = Field("", max_length=CARD_LETTERS, description="origin of the films, and your right to use them")
     contact: str = Field("", max_length=CARD_LETTERS, description="contact for questions")
     notes: str = Field("", max_length=CARD_LETTERS, description="anything else, as Markdown")
 
@@ -290,9 +310,7 @@ class RunSettings(Settings):
         description="threads (in this process), workers (of a Prefect work pool, one flow run per film) or ray",
     )
     films_at_once: int = Field(1, ge=1, le=1024, description="films worked on at the same time")
-    threads: int = Field(
-        0, ge=0, le=256, description="threads per film for decoding and measuring; 0: all cores, on Ray one"
-    )
+    threads: int = Field(0, ge=0, le=256, description="threads per film; 0: all cores, on Ray one")
     ray_address: str = Field(
         "auto",
         pattern=r"^(auto|(ray://)?[^@?/\s]+:[0-9]+)$",

@@ -44,9 +44,7 @@ def changed(before: Ingredients, now: Ingredients) -> list[str]:
 def changes(before: Ingredients, now: Ingredients) -> str:
     """Return the ingredients that differ, with both values if they are short enough to read."""
     earlier, later = _leaves(before), _leaves(now)
-    shown = {
-        name: f"{name} ({earlier.get(name, 'none')} to {later.get(name, 'none')})" for name in changed(before, now)
-    }
+    shown = {key: f"{key} ({earlier.get(key, 'none')} to {later.get(key, 'none')})" for key in changed(before, now)}
     hidden = {name for name, change in shown.items() if name.startswith("upstream.") or len(change) > LONGEST_CHANGE}
     return ", ".join(name if name in hidden else change for name, change in shown.items())
 

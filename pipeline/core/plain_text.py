@@ -30,6 +30,11 @@ def _is_shown(char: str) -> bool:
     return char.isprintable() or char == "\N{ZERO WIDTH JOINER}"
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun, as `1 clip` or `1,200 clips`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def first_few(names: Sequence[str], most: int) -> str:
     """Return the first `most` names as `a, b and 3 more`, safe to print; the others are counted."""
     more = f" and {len(names) - most:,} more" if len(names) > most else ""

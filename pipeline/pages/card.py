@@ -12,8 +12,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from pipeline.captions.rules import kinds_of
 from pipeline.core.atomic import replacing
 from pipeline.core.config import CardSettings
@@ -30,23 +28,13 @@ from pipeline.pages.summary import (
     summarise,
     treatments,
 )
-from pipeline.publish.card_text import NOT_STATED, Markdown, as_yaml, escaped, licence_id, size_category
+from pipeline.publish.card_text import NOT_STATED, Markdown, as_yaml, licence_id, rendered_card, size_category
 from pipeline.publish.samples import hub_features
 
 
 def write_card(dataset: Dataset, card: CardSettings) -> Path:
     """Write `README.md` of the dataset; `card` holds the builder's own text. Raises StoreError."""
-    summary = summarise(dataset)
-    environment = Environment(
-        loader=PackageLoader("pipeline.pages", "."),
-        undefined=StrictUndefined,
-        finalize=escaped,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701 - the card is Markdown: `finalize` escapes its special characters
-    )
-    text = environment.get_template("card.md.j2").render(_values(summary, card))
+    text = rendered_card("pipeline.pages", ".", "card.md.j2", _values(summarise(dataset), card))
     path = dataset.root / "README.md"
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
@@ -58,9 +46,7 @@ def _values(summary: Summary, card: CardSettings) -> dict[str, Any]:
     dropped = count_reasons(clips, "dropped")
     fates = Counter(clip.fate for clip in clips)
     return {
-        "front_matter": [
-            (Markdown(key), Markdown(as_yaml(value))) for key, value in _front_matter(summary, card).items()
-        ],
+        "front_matter": [(Markdown(key), Markdown(as_yaml(one))) for key, one in _front_matter(summary, card).items()],
         "title": card.title or summary.title,
         "rules": summary.made_by_rules,
         "card": card,

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from pipeline.core.plain_text import counted
 from pipeline.pages.charts import clock, strip_path, time_ticks
 from pipeline.pages.contact_sheet import reason_numbers
 from pipeline.pages.summary import SeenFilm, Summary, treatments
@@ -32,11 +33,6 @@ class Lane:
 def share(part: float, whole: float) -> str:
     """Percentage, as `12.3 %`; a dash if the whole is 0."""
     return f"{100 * part / whole:.1f} %" if whole else "–"
-
-
-def many(count: int, noun: str) -> str:
-    """Count with its noun, as `1 clip` or `1,200 clips`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def fate_colours(summary: Summary) -> Colours:
@@ -67,7 +63,8 @@ def film_strip(seen: SeenFilm, colours: Colours) -> dict[str, Any]:
     facts = [f"{film.display_width}x{film.display_height}", rate, f"{film.codec} {film.bit_depth} bit", clock(seconds)]
     if used < seconds:
         facts.append(f"used up to {clock(used)}")
-    if seen.crop and (seen.crop.width, seen.crop.height) != _upright(seen):
+    turned = film.rotation_degrees in (90, 270)
+    if seen.crop and (seen.crop.width, seen.crop.height) != (film.width, film.height)[:: -1 if turned else 1]:
         facts.append(f"cropped to {seen.crop.width}x{seen.crop.height}")
     fates = Counter(clip.fate for clip in seen.clips)
     outcome = ", ".join(f"{fates[fate]:,} {fate}" for fate in ("kept", "dropped", "failed", "pending") if fates[fate])
@@ -84,18 +81,13 @@ def film_strip(seen: SeenFilm, colours: Colours) -> dict[str, Any]:
         "scenes": len(seen.scenes),
         "scene_path": strip_path((scene.start_seconds, scene.end_seconds) for scene in seen.scenes[::2]),
         "ticks": time_ticks(used),
-        "outcome": f"{many(len(seen.clips), 'clip')} in {many(len(seen.scenes), 'scene')}: {outcome}"
+        "outcome": f"{counted(len(seen.clips), 'clip')} in {counted(len(seen.scenes), 'scene')}: {outcome}"
         if seen.clips
         else "no clip",
         "treatments": treatments(seen),
         "warnings": seen.warnings,
         "failures": [*damage, *(f"{failure.record_id}: {failure.reason}" for failure in seen.failures)],
     }
-
-
-def _upright(seen: SeenFilm) -> tuple[int, int]:
-    size = (seen.film.width, seen.film.height)
-    return size[::-1] if seen.film.rotation_degrees in (90, 270) else size
 
 
 def _spans(spans: Iterable[Span], key: tuple[Fate, str]) -> list[tuple[float, float]]:

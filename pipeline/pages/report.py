@@ -22,11 +22,12 @@ from markupsafe import Markup
 
 from pipeline.captions.rules import kinds_of
 from pipeline.core.atomic import replacing
+from pipeline.core.plain_text import counted
 from pipeline.core.progress import Progress, silent
 from pipeline.core.store import Dataset
 from pipeline.pages.charts import clock, scene_chart, scope_chart
 from pipeline.pages.contact_sheet import character_numbers, reason_numbers, sheet_data, thumbnails
-from pipeline.pages.ledger import fate_colours, film_strip, ledger, many, share
+from pipeline.pages.ledger import fate_colours, film_strip, ledger, share
 from pipeline.pages.summary import Summary, count_reasons, level_rows, made_with, software, summarise
 
 TAG_NAMES = {"S": "Subject", "MD": "Motion", "EV": "Environment", "MA": "Adverb"}
@@ -130,7 +131,9 @@ def _figures(summary: Summary) -> list[dict[str, str]]:
 def _scene_remark(lengths: Sequence[float]) -> str:
     if not lengths:
         return "No scene yet."
-    return f"{many(len(lengths), 'scene')} by length in seconds; half of them are shorter than {median(lengths):.1f} s."
+    return (
+        f"{counted(len(lengths), 'scene')} by length in seconds; half of them are shorter than {median(lengths):.1f} s."
+    )
 
 
 CROWDED_SHARE = 0.6
@@ -156,7 +159,7 @@ def _caption_remark(summary: Summary, tables: Sequence[Mapping[str, Any]]) -> st
     by = "rules, from measured facts only" if summary.made_by_rules else summary.record.captioner
     nowhere = ", ".join(table["name"].lower() for table in tables if not table["measured"])
     unmeasured = f" Measured in none of them: {nowhere}." if nowhere else ""
-    return f"{many(captions, 'kept clip')} with a caption, made by {by}.{unmeasured}"
+    return f"{counted(captions, 'kept clip')} with a caption, made by {by}.{unmeasured}"
 
 
 def _review_remark(summary: Summary) -> str:
@@ -164,7 +167,7 @@ def _review_remark(summary: Summary) -> str:
     if not fields:
         return ""
     shares = ", ".join(f"{name} {share(count, kept)}" for name, count in fields.items())
-    by = ", ".join(f"{name} ({many(count, 'decision')})" for name, count in summary.reviews.reviewers.items())
+    by = ", ".join(f"{name} ({counted(count, 'decision')})" for name, count in summary.reviews.reviewers.items())
     return f"Reviewed share of the kept clips, by field: {shares}. Reviewers: {by or 'not known on this machine'}."
 
 

@@ -130,7 +130,11 @@ def summarise(dataset: Dataset) -> Summary:
         if (folder.path / "film.json").exists()
     )
     reviews = count_reviews(load_reviews(dataset, review_path(dataset.root, config.review)))
-    return Summary(record, config, index, films, reviews, _audit(dataset, vocabulary))
+    try:
+        audit = audit_results(dataset, vocabulary.published)
+    except ForeignAuditError:
+        audit = None  # an audit of another dataset, which `animegamer audit` rejects
+    return Summary(record, config, index, films, reviews, audit)
 
 
 def count_reasons(clips: Iterable[SeenClip], fate: ClipFate) -> Counter[str]:
@@ -150,13 +154,6 @@ def level_rows(summary: Summary) -> list[LevelRow]:
         LevelRow(level, span, f"{values[level - 1]:.3g}" if values else "", kept[level], made[level])
         for level, span in enumerate(ranges, start=1)
     ]
-
-
-def _audit(dataset: Dataset, vocabulary: Vocabulary) -> AuditResults | None:
-    try:
-        return audit_results(dataset, vocabulary.published)
-    except ForeignAuditError:
-        return None  # an audit of another dataset, which `animegamer audit` rejects
 
 
 def _seen_film(

@@ -27,12 +27,7 @@ STAGE_NAMES = tuple(stage.name for stage in STAGES)
 
 
 def planned_stages(request: BuildRequest, edges: Edges, cast: Cast | None = None) -> tuple[Stage, ...]:
-    """The stages of this build for a probed film, in order.
-
-    Args:
-        request: settings, and the last stage to run.
-        edges: level edges to use.
-        cast: characters to caption; None: read from the request's cast folder if the captioner needs them.
+    """The stages of this build for a probed film, in order; the cast is read from the request if it is not given.
 
     Raises:
         CastError, RemoteError: the cast folder cannot be used.

@@ -159,9 +159,7 @@ def _cell(folder: FilmFolder, stage: Stage, before: Mapping[str, Cell], unknown:
 
 def size_of(folder: Path) -> int:
     """Bytes of all files below a folder, without hidden ones, which belong to this machine only."""
-    files = (
-        path for path in folder.rglob("*") if not any(part.startswith(".") for part in path.relative_to(folder).parts)
-    )
+    files = (path for path in folder.rglob("*") if not any(part[0] == "." for part in path.relative_to(folder).parts))
     return sum(path.stat().st_size for path in files if path.is_file())
 
 

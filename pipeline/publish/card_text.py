@@ -11,6 +11,8 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
 NOT_STATED = "not stated by the builder"
 LICENCES = (
     "apache-2.0", "mit", "cc0-1.0", "cc-by-2.0", "cc-by-2.5", "cc-by-3.0", "cc-by-4.0", "cc-by-sa-3.0", "cc-by-sa-4.0",
@@ -44,6 +46,20 @@ def escaped(value: Any) -> Any:
     if isinstance(value, str) and not isinstance(value, Markdown):
         return _MARKDOWN_SPECIAL.sub(r"\\\1", plain_line(value)).replace("\\<", "&lt;").replace("\\>", "&gt;")
     return value
+
+
+def rendered_card(package: str, folder: str, template: str, values: Mapping[str, Any]) -> str:
+    """Render a template of a data card, a Markdown file in a folder of a package, with every value escaped."""
+    environment = Environment(
+        loader=PackageLoader(package, folder),
+        undefined=StrictUndefined,
+        finalize=escaped,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701 - Markdown: `finalize` escapes its special characters
+    )
+    return environment.get_template(template).render(values)
 
 
 def size_category(count: int) -> str:

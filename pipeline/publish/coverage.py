@@ -53,13 +53,8 @@ def film_spans(
 ) -> list[Span]:
     """The spans of a film in order, tiling 0 to its duration plus its missing seconds.
 
-    Args:
-        film: gives the length.
-        scenes: in order; together with `damage` they tile the part that was used.
-        damage: spans that could not be decoded.
-        clips: all clips of the film, dropped ones too.
-        verdicts: on the clips; a clip without one is not judged yet.
-        end_seconds: end of the part that was used, None for the whole film.
+    Scenes, in order, and damage tile the used part of the film, which ends at `end_seconds` if that is set. `clips` are
+    all clips of the film; a clip without a verdict is not judged yet.
     """
     fates = {verdict.clip_id: _fate(verdict) for verdict in verdicts}
     used = film.used_seconds(end_seconds)

@@ -205,15 +205,15 @@ def parse_tag(text: str) -> tuple[str, str]:
 def _film_ids(films: Sequence[FilmEntry], wanted: Iterable[str]) -> set[str]:
     found = set[str]()
     for text in wanted:
-        ids = {film.film_id for film in films if _fold(text) in _names(film)}
+        ids = {
+            film.film_id
+            for film in films
+            if _fold(text) in _folded([film.film_id, film.name, film.name.rpartition(".")[0], slug(film.name)]) - {""}
+        }
         if not ids:
             raise ChoiceError(f"no film {printable(text)!r} in this dataset; it has {_named(f.name for f in films)}")
         found |= ids
     return found
-
-
-def _names(film: FilmEntry) -> set[str]:
-    return _folded([film.film_id, film.name, film.name.rpartition(".")[0], slug(film.name)]) - {""}
 
 
 def _refuse_unknown_characters(record: DatasetRecord, clips: Iterable[SeenClip], wanted: Sequence[str]) -> None:

@@ -32,7 +32,7 @@ from pipeline.core.config import ShardSettings
 from pipeline.core.ingredients import Ingredients, ResultNote, fingerprint
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import SCHEMA_VERSION, SchemaVersion
-from pipeline.core.store import Dataset, DatasetRecord, StoreError
+from pipeline.core.store import Dataset, StoreError
 from pipeline.publish.samples import SPLITS, KeptClip, Published, Sample, Split, kept_clips
 from pipeline.publish.vocabulary import load_vocabulary
 from pipeline.stages.motion_levels import Edges
@@ -210,7 +210,12 @@ def write_shards(dataset: Dataset, settings: ShardSettings, progress: Progress =
             shards.append(shard)
             done += len(clips)
             progress(done, total)
-    index = _index(record, settings, [clip.sample for clips in plan.values() for clip in clips], shards)
+    index = Index(
+        settings=settings,
+        counts=count([clip.sample for clips in plan.values() for clip in clips]),
+        shards=tuple(shards),
+        **record.model_dump(include={"flow_model", "edges", "level_values", "captioner"}),
+    )
     write_json(root / "index.json", index.model_dump(mode="json"))
     _remove_leftovers(root, set(plan))
     return index
@@ -279,18 +284,6 @@ def _write_shard(path: Path, name: str, clips: Sequence[KeptClip]) -> Shard:
         made_from=fingerprint(_ingredients(clips)),
         first_clip=first.clip_id,
         last_clip=last.clip_id,
-    )
-
-
-def _index(record: DatasetRecord, settings: ShardSettings, samples: Sequence[Sample], shards: Sequence[Shard]) -> Index:
-    return Index(
-        flow_model=record.flow_model,
-        edges=record.edges,
-        level_values=record.level_values,
-        captioner=record.captioner,
-        settings=settings,
-        counts=count(samples),
-        shards=tuple(shards),
     )
 
 

@@ -215,9 +215,7 @@ def _video_problems(mp4: bytes, sample: Sample, clip: Clip | None) -> Iterator[s
             return
     if len(frames) != sample.frames or reader.damage:
         yield f"its mp4 has {len(frames)} intact frames, it should have {sample.frames}"
-    elif any(
-        abs(seconds - number / sample.fps) > _TIME_TOLERANCE_SECONDS for number, (seconds, _) in enumerate(frames)
-    ):
+    elif any(abs(at - number / sample.fps) > _TIME_TOLERANCE_SECONDS for number, (at, _) in enumerate(frames)):
         yield f"its mp4 does not run at {sample.fps} frames per second"
     sizes = {size for _, size in frames}
     if clip and sizes - {(clip.width, clip.height)}:

@@ -130,12 +130,11 @@ def _alike(words: Sequence[str], others: Sequence[str]) -> bool:
 
     This is stricter than a distance between whole values, in which `run up the hill` is close to `run down the hill`.
     """
-    return all(map(_alike_words, words, others))
-
-
-def _alike_words(one: str, other: str) -> bool:
-    if one == other:
-        return True
-    if min(len(one), len(other)) <= _SAME_START:
-        return False
-    return SequenceMatcher(None, one, other, autojunk=False).ratio() >= _LEAST_LIKENESS
+    return all(
+        one == other
+        or (
+            min(len(one), len(other)) > _SAME_START
+            and SequenceMatcher(None, one, other, autojunk=False).ratio() >= _LEAST_LIKENESS
+        )
+        for one, other in zip(words, others, strict=False)
+    )

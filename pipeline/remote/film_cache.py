@@ -153,8 +153,8 @@ def _read_note(path: Path) -> Note | None:
 
 
 def _file_name(address: str) -> str:
-    name = address.rpartition("/")[2]
-    name = unquote(name) if address.startswith("http") else name
+    last = address.rpartition("/")[2]
+    name = unquote(last) if address.startswith("http") else last
     if not is_file_name(name):
         raise RemoteError(f"{address}: no file can have this name; name a film")
     return name

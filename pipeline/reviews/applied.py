@@ -18,7 +18,7 @@ from math import inf
 from pathlib import Path
 
 from pipeline.core.config import ReviewSettings
-from pipeline.core.plain_text import first_few
+from pipeline.core.plain_text import counted, first_few
 from pipeline.core.records import Caption, Clip, Reviewed
 from pipeline.core.store import Dataset, FilmFolder, StoreError
 from pipeline.reviews.decisions import (
@@ -216,15 +216,13 @@ def count_reviews(reviews: Reviews) -> ReviewCounts:
     """Count reviews, and put conflicts and lines that are not applied into words."""
     found = [standing for fields in reviews.standings.values() for standing in fields.values()]
     fields = Counter(name for names in reviews.standings.values() for name in names)
-    voices = Counter(
-        reviewer for standing in found for reviewer in {*standing.voices, standing.reviewer.removeprefix(SETTLED)}
-    )
+    voices = Counter(name for each in found for name in {*each.voices, each.reviewer.removeprefix(SETTLED)})
     return ReviewCounts(
         clips=len(reviews.standings),
         fields={name: fields[name] for name in FIELDS if fields[name]},
         reviewers=dict(sorted(voices.items(), key=lambda item: (-item[1], item[0]))),
         findings=tuple(_findings(reviews)),
-        remarks=(f"{_many(later, 'decision')} about parts of films after the last clip, which were not built",)
+        remarks=(f"{counted(later, 'decision')} about parts of films after the last clip, which were not built",)
         if (later := len(reviews.later))
         else (),
     )
@@ -238,18 +236,14 @@ def _findings(reviews: Reviews) -> Iterator[str]:
         if standing.conflict
     ]
     if conflicts:
-        yield f"{_many(len(conflicts), 'conflict')} between reviewers: {first_few(conflicts, MOST_NAMED)}"
+        yield f"{counted(len(conflicts), 'conflict')} between reviewers: {first_few(conflicts, MOST_NAMED)}"
     for lines, what in (
         (reviews.outside_cast, "a character outside the cast"),
         (reviews.unmatched, "a span of a film that no clip shares"),
         (reviews.foreign, "a film that is not in this dataset"),
     ):
         if lines:
-            yield f"{_many(len(lines), 'decision')} about {what}: line {first_few(list(map(str, lines)), MOST_NAMED)}"
+            yield f"{counted(len(lines), 'decision')} about {what}: line {first_few(list(map(str, lines)), MOST_NAMED)}"
     if reviews.faults:
         faults = [f"line {fault.line} ({fault.reason})" for fault in reviews.faults]
-        yield f"{_many(len(faults), 'line')} that cannot be read as a decision: {first_few(faults, MOST_NAMED)}"
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+        yield f"{counted(len(faults), 'line')} that cannot be read as a decision: {first_few(faults, MOST_NAMED)}"

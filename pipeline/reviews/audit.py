@@ -125,9 +125,7 @@ def audit_results(dataset: Dataset, groups: Groups) -> AuditResults | None:
     if not labels:
         return None
     values = {clip.clip_id: _values(clip.published, clip.kept) for clip in clips}
-    labelled = [
-        Labelled(values[clip_id], _settled(fields), sampled[clip_id].stratum) for clip_id, fields in labels.items()
-    ]
+    labelled = [Labelled(values[key], _settled(fields), sampled[key].stratum) for key, fields in labels.items()]
     strata = {name: [clip for clip in labelled if clip.stratum == name] for name in sorted(sample.strata) if sample.by}
     return AuditResults(
         **_figures(labels, groups),

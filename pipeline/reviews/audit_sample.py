@@ -54,9 +54,7 @@ def draw(spans: Sequence[Span], size: int, by: Strata | None, seed: int, blind: 
         UserError: the sample would be larger than the dataset, or smaller than the number of strata.
     """
     if size > len(spans):
-        raise UserError(
-            f"the dataset keeps {len(spans)} clips, fewer than --size {size}; give a smaller --size, or omit it"
-        )
+        raise UserError(f"the dataset keeps {len(spans)} clips, fewer than --size {size}; lower or omit --size")
     strata: dict[str, list[Span]] = defaultdict(list)
     for span in spans:
         strata[span.stratum].append(span)

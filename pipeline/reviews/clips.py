@@ -53,9 +53,8 @@ def reviewable(dataset: Dataset, path: Path | None) -> list[ReviewableClip]:
     record = dataset.record
     clips = film_clips(dataset)
     found = matched_reviews(read_decisions(path), clips, record.cast).standings if path else {}
-    return [
-        row for entry in record.films for row in _rows(dataset.folder(entry.film_id), entry, clips[entry.sha256], found)
-    ]
+    films = ((film, dataset.folder(film.film_id)) for film in record.films)
+    return [row for film, folder in films for row in _rows(folder, film, clips[film.sha256], found)]
 
 
 def _rows(
@@ -70,15 +69,10 @@ def _rows(
         verdict = verdicts.get(clip.clip_id)
         reasons = tuple(reason for reason in verdict.reasons if reason != BY_REVIEW) if verdict else ()
         yield ReviewableClip(
-            film_id=clip.film_id,
+            **clip.model_dump(include={"film_id", "clip_id", "scene", "index", "start_seconds", "end_seconds"}),
             film_name=film.name,
             film_sha256=film.sha256,
-            clip_id=clip.clip_id,
             path=folder.clip_path(clip.clip_id),
-            scene=clip.scene,
-            index=clip.index,
-            start_seconds=clip.start_seconds,
-            end_seconds=clip.end_seconds,
             level=verdict.level if verdict else None,
             scope_px=scopes.get(clip.clip_id),
             kept=bool(verdict and verdict.keep),

@@ -60,11 +60,6 @@ Value = bool | int | str | tuple[str, ...] | None
 """Decided value: true or false (keep), a number, text, or the names on screen. None means that nobody can tell."""
 
 
-def _parsed(time: object) -> object:
-    """Parse the text of a time; numbers are not times here."""
-    return datetime.fromisoformat(time) if isinstance(time, str) else time
-
-
 def _in_utc(time: datetime) -> datetime:
     """Return a time in UTC, to the millisecond, as it is written."""
     if time.tzinfo is None:
@@ -74,10 +69,6 @@ def _in_utc(time: datetime) -> datetime:
     except OverflowError:
         raise ValueError("is not a calendar time") from None
     return exact.replace(microsecond=exact.microsecond // 1000 * 1000)
-
-
-def _in_text(time: datetime) -> str:
-    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _one_line(text: str, most: int) -> str:
@@ -94,7 +85,10 @@ def _reviewer(name: str) -> str:
 
 
 Time = Annotated[
-    datetime, BeforeValidator(_parsed), AfterValidator(_in_utc), PlainSerializer(_in_text, return_type=str)
+    datetime,
+    BeforeValidator(lambda time: datetime.fromisoformat(time) if isinstance(time, str) else time),
+    AfterValidator(_in_utc),
+    PlainSerializer(lambda time: time.isoformat(timespec="milliseconds").replace("+00:00", "Z"), return_type=str),
 ]
 
 
@@ -223,9 +217,7 @@ def standings(decisions: Iterable[Decision]) -> dict[str, Standing]:
         lines = newest[decision.field]
         lines.pop(decision.reviewer, None)
         lines[decision.reviewer] = decision
-    found = {
-        field: _standing([line for line in lines.values() if not line.withdraws]) for field, lines in newest.items()
-    }
+    found = {name: _standing([line for line in lines.values() if not line.withdraws]) for name, lines in newest.items()}
     return {field: standing for field, standing in found.items() if standing}
 
 

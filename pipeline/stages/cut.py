@@ -184,7 +184,8 @@ class _Chopper:
         transfer = job.film.transfer
         self._to_small = Scaler(geometry, small, "stretch", "detect", transfer)
         self._to_clip = Scaler(geometry, (job.clips.width, job.clips.height), job.clips.fit, "clip", transfer)
-        self._raw_frames = max(2, RAW_BYTES // _stored_bytes(job.film))
+        frame_bytes = max(1, job.film.width * job.film.height * 3 // 2 * (2 if job.film.bit_depth > 8 else 1))
+        self._raw_frames = max(2, RAW_BYTES // frame_bytes)
         self._margin = job.clips.margin_frames
         self._waiting: deque[_Waiting] = deque()
         self._damages = 0
@@ -220,9 +221,7 @@ class _Chopper:
     def _open(self, ordinal: int, seconds: float, opened_by: str, clean_from: int) -> None:
         self._start = (ordinal, seconds, opened_by)
         self._clean_from = clean_from + self._margin
-        self._grid: ClipGrid[_Waiting, VideoFrame] = ClipGrid(
-            self._job.clips, lambda frame: frame.scaled(self._to_clip)
-        )
+        self._grid: ClipGrid[_Waiting, VideoFrame] = ClipGrid(self._job.clips, lambda each: each.scaled(self._to_clip))
 
     def _cut(self, boundary: Boundary) -> None:
         self._close(boundary.last_clean_before, boundary.frame, boundary.seconds)
@@ -317,11 +316,6 @@ class ClipWriter:
             bytes=len(content),
             sha256=hashlib.sha256(content).hexdigest(),
         )
-
-
-def _stored_bytes(film: Film) -> int:
-    """Approximate memory of one decoded frame, bytes."""
-    return max(1, film.width * film.height * 3 // 2 * (2 if film.bit_depth > 8 else 1))
 
 
 def _remove_earlier(folder: FilmFolder, names: set[str]) -> None:

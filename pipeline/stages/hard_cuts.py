@@ -25,12 +25,7 @@ HISTOGRAM = ([0, 1, 2], None, [12, 4, 8], [0, 180, 0, 256, 0, 256])
 
 
 class CutFinder:
-    """Detector of candidates for hard cuts, in frames counted from the first one added.
-
-    Args:
-        settings: the section `scenes` of the configuration.
-        fps: nominal rate.
-    """
+    """Detector of candidates for hard cuts, in frames counted from the first one added; `fps` is the nominal rate."""
 
     def __init__(self, settings: SceneSettings, fps: float) -> None:
         self._settings = settings

@@ -73,7 +73,7 @@ class MeasureLooks(Stage):
 
     def ingredients(self) -> dict[str, Any]:
         """Settings, and the text detector if it is used."""
-        detector = detector_version() if self.settings.text else None
+        detector = f"rapidocr {version('rapidocr')} {_MODEL}" if self.settings.text else None
         return {"looks": self.settings.ingredients(), "text detector": detector}
 
     def run(self, folder: FilmFolder, progress: Progress) -> Outcome:
@@ -99,14 +99,7 @@ class MeasureLooks(Stage):
 
 
 def measure_looks(clip_id: str, fps: Fraction, frames_THW: NDArray[np.uint8], text: TextFacts | None) -> Looks:
-    """Measure one clip.
-
-    Args:
-        clip_id: id of the clip, copied into the record.
-        fps: rate of its frames.
-        frames_THW: luma at full range of at least one frame.
-        text: result of `find_text`, None if text detection is off.
-    """
+    """Measure one clip from the full-range luma of its frames, and the result of `find_text` if text is searched."""
     small_THW = np.stack([small_gray(frame_HW) for frame_HW in frames_THW])
     return Looks(
         clip_id=clip_id,
@@ -146,11 +139,6 @@ class TextFacts:
     share: float
     """Share of the picture covered by the boxes of its lines, 0..1."""
     lines: int
-
-
-def detector_version() -> str:
-    """Return name and version of the detector, an ingredient of the stage's fingerprint."""
-    return f"rapidocr {version('rapidocr')} {_MODEL}"
 
 
 def find_text(frames_NHWC: NDArray[np.uint8]) -> TextFacts:

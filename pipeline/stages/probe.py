@@ -35,6 +35,7 @@ STANDARD_RATES = (
     *(Fraction(rate * 1000, 1001) for rate in (12, 15, 24, 30, 48, 60, 120)),
     *(Fraction(rate) for rate in (8, 10, 12, 12.5, 15, 16, 18, 20, 24, 25, 30, 48, 50, 60, 100, 120)),
 )
+TURNS: tuple[Literal[0, 90, 180, 270], ...] = (0, 90, 180, 270)
 SLOWEST_RATE = 1
 """Frames per second on average below which a file is no film: a slide show, a picture over sound, or wrong times. It
 also bounds what a small file can become: 3 MB with a frame every 28 s would give a million clips."""
@@ -58,7 +59,7 @@ def probe(path: Path, film_id: str, sha256: str) -> Film:
         missing_seconds = _missing_seconds(container, stream, track)
         picture, timing = track.picture, _timing(track, stream, film_id, truncated=missing_seconds > 0)
         aspect, aspect_warning = _sample_aspect(stream.sample_aspect_ratio)
-        rotation = _rotation(picture.rotation)
+        rotation = TURNS[round(-picture.rotation / 90) % 4]
         codec, tags = stream.codec_context.codec.canonical_name, written.seen_in(picture)
         check_colours(picture, tags, codec, stream.codec_context.codec_tag, film_id)
         display = (round(picture.width * aspect), picture.height)
@@ -252,11 +253,6 @@ def _missing_seconds(container: InputContainer, stream: VideoStream, track: _Tra
         claimed, found = (container.duration or 0) / av.time_base, max(track.file_end_seconds, track.duration_seconds)
     missing = claimed - found
     return round(missing, 3) if missing > max(0.5, 0.01 * claimed) else 0.0
-
-
-def _rotation(counter_clockwise: int) -> Literal[0, 90, 180, 270]:
-    turns: tuple[Literal[0, 90, 180, 270], ...] = (0, 90, 180, 270)
-    return turns[round(-counter_clockwise / 90) % 4]
 
 
 def _sample_aspect(aspect: Fraction | None) -> tuple[Fraction, list[str]]:

@@ -88,12 +88,9 @@ class SceneFinder:
         self._settled_to = 0
 
     def add(self, ordinal: int, seconds: float, small_bgr_HWC: np.ndarray) -> list[Boundary]:
-        """Take the next frame and return the boundaries that it makes final, in order.
+        """Take the next frame, as uint8 BGR scaled down to `detect_width`; return the boundaries that it makes final.
 
-        Args:
-            ordinal: number of the frame in presentation order.
-            seconds: its presentation time.
-            small_bgr_HWC: the frame scaled down to `detect_width`, uint8 BGR; it is buffered, not copied.
+        The picture is buffered, not copied.
         """
         gray_HW = cv2.cvtColor(small_bgr_HWC, cv2.COLOR_BGR2GRAY)
         self._ahead.append(_Picture(ordinal, seconds, small_bgr_HWC, gray_HW, tiny_gray(gray_HW)))

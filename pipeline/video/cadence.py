@@ -260,10 +260,7 @@ class WatchedFrame:
 class CadenceWatch:
     """Decision on the state of each frame, from frames in order; `DELAY` frames late.
 
-    Call `finish` where the sequence breaks, and start with a new watch.
-
-    Args:
-        may_sample: False: compare every frame.
+    Call `finish` where the sequence breaks, and start with a new watch. Without `may_sample`, it compares every frame.
     """
 
     def __init__(self, may_sample: bool) -> None:

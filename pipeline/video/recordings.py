@@ -63,8 +63,7 @@ class OneClock:
         for packet in OneClock(frame_ticks).packets(demux(container, stream)):
             ...
 
-    Args:
-        frame_ticks: length of a frame, for packets without one.
+    `frame_ticks` is the length of a frame, for packets without one.
     """
 
     def __init__(self, frame_ticks: int) -> None:

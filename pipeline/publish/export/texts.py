@@ -18,7 +18,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from pipeline.publish.card_text import NOT_STATED, Markdown, as_yaml, escaped, licence_id, size_category
+from pipeline.publish.card_text import NOT_STATED, Markdown, as_yaml, licence_id, rendered_card, size_category
 from pipeline.publish.export.plan import ExportClip, ExportPlan
 from pipeline.publish.export.trainers import Table
 from pipeline.publish.samples import SPLITS
@@ -99,9 +99,7 @@ def configuration(plan: ExportPlan) -> dict[str, str]:
         autoescape=False,  # noqa: S701 - TOML, YAML, JSON and shell: every path passes `quoted` or `shell`
     )
     environment.filters |= {"quoted": _quoted, "shell": shlex.quote}
-    return {
-        file: environment.get_template(template).render(_values(plan)) for template, file in trainer.templates.items()
-    }
+    return {file: environment.get_template(name).render(_values(plan)) for name, file in trainer.templates.items()}
 
 
 def _quoted(text: str) -> str:
@@ -156,21 +154,10 @@ def _title(plan: ExportPlan) -> str:
 
 
 def _card(plan: ExportPlan, clips: Sequence[ExportClip]) -> str:
-    environment = Environment(
-        loader=PackageLoader("pipeline.publish.export", "templates"),
-        undefined=StrictUndefined,
-        finalize=escaped,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701 - Markdown: `finalize` escapes its special characters
-    )
     card, splits = plan.config.card, Counter(str(clip.seen.split) for clip in clips)
     names = {film.film_id: film.name for film in plan.dataset.record.films}
     values = {
-        "front_matter": [
-            (Markdown(key), Markdown(as_yaml(value))) for key, value in _front_matter(plan, splits).items()
-        ],
+        "front_matter": [(Markdown(key), Markdown(as_yaml(one))) for key, one in _front_matter(plan, splits).items()],
         "title": _title(plan),
         "card": card,
         "not_stated": Markdown(f"**{NOT_STATED}**"),
@@ -184,7 +171,7 @@ def _card(plan: ExportPlan, clips: Sequence[ExportClip]) -> str:
         "columns": [(Markdown(name), meaning) for name, (_, meaning) in COLUMNS.items()],
         "notes": Markdown(card.notes.strip()),
     }
-    return environment.get_template("hub_card.md.j2").render(values)
+    return rendered_card("pipeline.publish.export", "templates", "hub_card.md.j2", values)
 
 
 def _front_matter(plan: ExportPlan, splits: Mapping[str, int]) -> dict[str, Any]:

@@ -116,14 +116,6 @@ _MISSING_IN_PANDAS: Final = frozenset(
 """Missing values of `pandas.read_csv`."""
 
 
-def _diffsynth_row(path: str, caption: str, _width: int, _height: int) -> Row:
-    return {"video": path, "prompt": caption}
-
-
-def _videox_row(path: str, caption: str, width: int, height: int) -> Row:
-    return {"file_path": path, "text": caption, "type": "video", "width": width, "height": height}
-
-
 # musubi-tuner: docs/dataset_config.md, docs/wan.md. Without `source_fps` all frames are taken at the rate they have;
 # `target_frames` must be 4n + 1 or is cut to it.
 _MUSUBI = Trainer(
@@ -190,7 +182,11 @@ _DIFFSYNTH = Trainer(
     name="diffsynth",
     title="DiffSynth-Studio",
     presets=("wan",),
-    table=Table(_diffsynth_row, ("jsonl", "json", "csv"), missing_in_csv=_MISSING_IN_PANDAS),
+    table=Table(
+        lambda path, caption, *_: {"video": path, "prompt": caption},
+        ("jsonl", "json", "csv"),
+        missing_in_csv=_MISSING_IN_PANDAS,
+    ),
     templates={"start.sh.j2": "start.sh"},
 )
 
@@ -211,7 +207,16 @@ _VIDEOX_FUN = Trainer(
     name="videox-fun",
     title="VideoX-Fun",
     presets=("wan", "cogvideox"),
-    table=Table(_videox_row, ("json", "csv")),
+    table=Table(
+        lambda path, text, *size: {
+            "file_path": path,
+            "text": text,
+            "type": "video",
+            "width": size[0],
+            "height": size[1],
+        },
+        ("json", "csv"),
+    ),
     templates={"start.sh.j2": "start.sh"},
 )
 

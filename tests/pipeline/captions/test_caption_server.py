@@ -102,7 +102,7 @@ def test_the_server_is_asked_where_it_listens(host: str, base: str) -> None:
 
 
 def test_a_missing_environment_names_the_command_that_makes_it(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="`make lmdeploy-env` makes it"):
+    with pytest.raises(UserError, match="run `make lmdeploy-env`"):
         lmdeploy_program(tmp_path / "nowhere", SERVED["24gb"], Listening(), tmp_path / "log")
 
 
