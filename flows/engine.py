@@ -56,15 +56,11 @@ def run(work: Work, *arguments: object) -> State[Any]:
             state = result if isinstance(result, State) else Completed(data=result)
         except Exception as error:  # noqa: BLE001 - as in Prefect: a bug, too, ends this run and no other
             state = Failed(message=memory_fault(error) or f"{type(error).__name__}: {error}", data=error)
-        if state.is_completed() or number >= (work.retries or 0) or not _is_retryable(work, state):
+        is_retryable = getattr(work, "retry_condition_fn", None) or (lambda *_: True)
+        if state.is_completed() or number >= (work.retries or 0) or not is_retryable(work, None, state):
             return state
         _pause(work, _run_name(work, arguments), state, number)
     raise AssertionError("the loop has no end")
-
-
-def _is_retryable(work: Work, state: State[Any]) -> bool:
-    condition = getattr(work, "retry_condition_fn", None)
-    return condition is None or bool(condition(work, None, state))
 
 
 def _run_name(work: Work, arguments: tuple[object, ...]) -> str:

@@ -135,7 +135,8 @@ class Checkpoint:
         _set_precision(model, dtype, trained, trainable)
         if not whole:
             load_adapter(model.language_model, self.folder / ADAPTER, embeddings=True)
-        load_tensors(_resamplers(model), self.folder / RESAMPLERS)
+        resamplers = {"input_resampler": model.input_resampler, "output_resampler": model.output_resampler}
+        load_tensors(nn.ModuleDict(resamplers), self.folder / RESAMPLERS)
         return _for_inference(model, device)
 
     def shot_encoder(self, device: Device = "cpu", dtype: torch.dtype | None = None) -> ShotEncoder:
@@ -231,10 +232,6 @@ def identity_of(paths: Iterable[Path]) -> str:
         except OSError as error:
             raise UserError(f"{path} cannot be read ({error.strerror}): copy the checkpoint again") from error
     return digest.hexdigest()[:16]
-
-
-def _resamplers(model: GameModel) -> nn.ModuleDict:
-    return nn.ModuleDict({"input_resampler": model.input_resampler, "output_resampler": model.output_resampler})
 
 
 def _set_precision(network: nn.Module, dtype: torch.dtype, trained: torch.dtype | None, trainable: set[str]) -> None:

@@ -1,7 +1,7 @@
 """Diffusion of the shot decoder: noise schedule, v-prediction loss, classifier-free guidance, DPM-Solver++ sampler.
 
-The symbols are t for the timestep in 0..999, x0 for the clean latents, e for standard normal noise, x_t for the noised
-latents, v for the velocity, and abar_t for the share of the signal's variance left at t. Forward process and target:
+t is the timestep in 0..999, x0 the clean latents, e standard normal noise, x_t the noised latents and v the velocity.
+abar_t is the share of the signal's variance left at t. Forward process and target of the network:
 
     x_t = sqrt(abar_t) x0 + sqrt(1 - abar_t) e
     v   = sqrt(abar_t) e  - sqrt(1 - abar_t) x0

@@ -173,8 +173,11 @@ class RunFolder:
             )
         accelerator.wait_for_everyone()
         if accelerator.is_main_process:
-            if is_longer:
-                _become(result, folder / SNAPSHOTS / folder_name(done or 0))
+            if is_longer:  # the result becomes a snapshot, and replaces an earlier one of the same state
+                snapshot = folder / SNAPSHOTS / folder_name(done or 0)
+                snapshot.parent.mkdir(exist_ok=True)
+                shutil.rmtree(snapshot, ignore_errors=True)
+                result.rename(snapshot)
             note_made_from(folder, made_from)  # last: a folder with a result and this note counts as finished
         accelerator.wait_for_everyone()
 
@@ -182,10 +185,3 @@ class RunFolder:
         """Return the folders of the phases begun after a phase of the model."""
         later = PHASES[PHASES.index(name) + 1 :] if name in PHASES else ()
         return [self.folder / each for each in later if (self.folder / each / "made_from.json").exists()]
-
-
-def _become(result: Path, snapshot: Path) -> None:
-    """Rename a result to a snapshot. It replaces an earlier snapshot of the same state."""
-    snapshot.parent.mkdir(exist_ok=True)
-    shutil.rmtree(snapshot, ignore_errors=True)
-    result.rename(snapshot)

@@ -79,7 +79,10 @@ def train_on_film(out: Path) -> None:
             drawn = {split: list(_drawn(engine, folder / "dataset", split)) for split in SPLITS}
         write_json(folder / "memorised.json", memorised(engine, drawn["train"], drawn["val"]))
         shown = [drawn[split][item] for split in SPLITS for item in spread(len(drawn[split]), _OF_SPLIT)]
-        save_comparisons(folder / "drawn", list(_beside_own(engine, shown)))
+        own = (reconstructed(engine.autoencoder, each.own_THWC[None])[0].numpy() for each in shown)
+        pairs = zip(shown, own, strict=True)
+        compared = [Comparison(each.instruction, own_THWC, each.frames_THWC.numpy()) for each, own_THWC in pairs]
+        save_comparisons(folder / "drawn", compared)
         return [folder / "memorised.json", folder / "drawn" / "sheet.png"]
 
     made_from = {"version": _VERSION, "model": Checkpoint.open(result).identity()}
@@ -140,9 +143,3 @@ def _latents(engine: Engine, clips: Sequence[Tensor]) -> Tensor:
     """Return the mean latents of clips as vectors [N, F]; two at once, since torch is slow with one on a CPU."""
     pairs = (torch.stack(list(clips[start : start + 2])) for start in range(0, len(clips), 2))
     return torch.cat([encode_frames(engine.autoencoder, pair).mean_BTCHW.flatten(1) for pair in pairs])
-
-
-def _beside_own(engine: Engine, clips: Sequence[Drawn]) -> Iterator[Comparison]:
-    for each in clips:
-        own_NTHWC = reconstructed(engine.autoencoder, each.own_THWC[None])
-        yield Comparison(each.instruction, own_NTHWC[0].numpy(), each.frames_THWC.numpy())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from flows.commands.review import local_dataset, own_name
+from flows.commands.review import LocalDataset, Port, local_dataset, own_name
 from pipeline.core.errors import UserError
 from pipeline.reviews.audit_sample import SIZE
 
@@ -28,9 +28,7 @@ By = Literal["level", "character"]
 
 
 def audit(
-    dataset: Annotated[
-        str, typer.Argument(metavar="DIR", help="Output folder of `animegamer build --out`, on this machine.")
-    ],
+    dataset: LocalDataset,
     size: Annotated[
         int | None, typer.Option(min=1, help=f"Clips in the sample. [default: {SIZE}, or all if there are fewer]")
     ] = None,
@@ -40,7 +38,7 @@ def audit(
     reviewer: Annotated[
         str | None, typer.Option(help="Your name in the file of answers. [default: your login name]")
     ] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0 takes any free port.")] = 8732,
+    port: Port = 8732,
     results: Annotated[bool, typer.Option("--results", help="Print the results of the audit.")] = False,
     against: Annotated[
         Path | None, typer.Option(help="Compare the machine's answers with a file of labels, such as a review.jsonl.")

@@ -21,21 +21,25 @@ benchmark = typer.Typer(
 )
 
 Out = Annotated[Path, typer.Option(help="File to write; a line of JSON per turn, to be edited freely.")]
+Server = Annotated[str, typer.Option(help="Model server with OpenAI's protocol, such as http://127.0.0.1:23333/v1.")]
+Temperature = Annotated[float, typer.Option(min=0, max=2, help="Sampling temperature of the model.")]
+KeyVariable = Annotated[str, typer.Option(help="Environment variable that holds the server's key.")]
+MostRequests = Annotated[int | None, typer.Option(min=1, help="Requests that may be sent in all.")]
+REMEDY = "start it, or name another with --server and --model"
+"""Remedy for a server that does not answer."""
 
 
 @benchmark.command()
 def write(
     cast: Annotated[Path, typer.Option(help="Reference pictures, a folder per character; the names are used.")],
-    server: Annotated[
-        str, typer.Option(help="Model server with OpenAI's protocol, such as http://127.0.0.1:23333/v1.")
-    ],
+    server: Server,
     model: Annotated[str, typer.Option(help="Name of the model on the server.")],
     out: Out,
     games: Annotated[int, typer.Option(min=1, max=99, help="Stories about each character.")] = 10,
     panels: Annotated[int, typer.Option(min=2, max=50, help="Turns of a story.")] = 10,
-    temperature: Annotated[float, typer.Option(min=0, max=2, help="Sampling temperature of the model.")] = 0.8,
-    api_key_env: Annotated[str, typer.Option(help="Environment variable that holds the server's key.")] = "",
-    most_requests: Annotated[int | None, typer.Option(min=1, help="Requests that may be sent in all.")] = None,
+    temperature: Temperature = 0.8,
+    api_key_env: KeyVariable = "",
+    most_requests: MostRequests = None,
 ) -> None:
     """Let a language model write stories about each character of a cast.
 
@@ -49,14 +53,15 @@ def write(
     from pipeline.core.progress import watched
     from training.evaluation.story_writer import write_games
 
+    tokens = 200 * panels
     endpoint = Endpoint(
         server,
         model,
         api_key_env,
         temperature=temperature,
-        max_tokens=200 * panels,
+        max_tokens=tokens,
         most_requests=most_requests,
-        remedy="start it, or name another with --server and --model",
+        remedy=REMEDY,
     )
     names = load_cast(cast).all_names
     with Bars().watching(), watched(out.name, "stories") as watch:

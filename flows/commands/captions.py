@@ -56,9 +56,9 @@ def caption_server(
 ) -> None:
     """Serve the captioner's model with lmdeploy on this machine, until Ctrl-C.
 
-    The model is InternVL2-26B on one GPU of 80 GB or two of 48 GB, its 4-bit version on one GPU of 48 GB, and
-    InternVL2-8B on one GPU of 24 GB. The first start downloads the weights, and a server that dies is restarted. If the
-    environment variable ANIMEGAMER_API_KEY is set, requests need that key.
+    The GPUs determine the model: InternVL2-26B for 80 GB or 2 x 48 GB, its 4-bit version for 48 GB, and InternVL2-8B
+    for 24 GB. The first start downloads the weights, and a server that dies is restarted. If the environment variable
+    ANIMEGAMER_API_KEY is set, requests need that key.
 
         animegamer caption-server --settings captions.toml
 

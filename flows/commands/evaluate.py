@@ -9,6 +9,7 @@ import typer
 from rich.markup import escape
 from rich.table import Column, Table
 
+from flows.commands.benchmark import KeyVariable
 from flows.commands.evaluate_scores import judge, study
 from flows.commands.model import need_networks
 from flows.commands.play import stoppable
@@ -74,7 +75,7 @@ def run(
         str | None, typer.Option(help="Server of a language model that gives baselines their scenes and states.")
     ] = None,
     model: Annotated[str, typer.Option(help="Name of that language model on the server.")] = "",
-    api_key_env: Annotated[str, typer.Option(help="Environment variable that holds the server's key.")] = "",
+    api_key_env: KeyVariable = "",
     device: Annotated[str | None, typer.Option(help="`cpu`, `cuda` or `cuda:1`. [default: a GPU if available]")] = None,
     offload: Annotated[bool, typer.Option("--offload", help="For a small GPU: one network on it at a time.")] = False,
 ) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from flows.commands.benchmark import REMEDY, KeyVariable, MostRequests, Server, Temperature
 from flows.console.progress import Bars
 from flows.console.terminal import say
 from pipeline.core.errors import UserError
@@ -20,9 +21,7 @@ if TYPE_CHECKING:
 
 def judge(
     out: Annotated[Path, typer.Argument(metavar="EVALUATION", help="Folder of the evaluation.")],
-    server: Annotated[
-        str, typer.Option(help="Model server with OpenAI's protocol, such as http://127.0.0.1:23333/v1.")
-    ],
+    server: Server,
     model: Annotated[str, typer.Option(help="Name of the multimodal model on the server.")],
     repeats: Annotated[
         int | None,
@@ -35,9 +34,9 @@ def judge(
     cast: Annotated[
         Path | None, typer.Option(help="Reference pictures, a folder per character: their sheet is attached.")
     ] = None,
-    temperature: Annotated[float, typer.Option(min=0, max=2, help="Sampling temperature of the model.")] = 0.0,
-    api_key_env: Annotated[str, typer.Option(help="Environment variable that holds the server's key.")] = "",
-    most_requests: Annotated[int | None, typer.Option(min=1, help="Requests that may be sent in all.")] = None,
+    temperature: Temperature = 0.0,
+    api_key_env: KeyVariable = "",
+    most_requests: MostRequests = None,
 ) -> None:
     """Let a multimodal model score the agents side by side, five turns at a time, by six criteria.
 
@@ -54,13 +53,7 @@ def judge(
     from training.evaluation.judge import judge as judge_agents
 
     endpoint = Endpoint(
-        server,
-        model,
-        api_key_env,
-        temperature=temperature,
-        max_tokens=512,
-        most_requests=most_requests,
-        remedy="start it, or name another with --server and --model",
+        server, model, api_key_env, temperature=temperature, max_tokens=512, most_requests=most_requests, remedy=REMEDY
     )
     with EvaluationFolder.locked(out, "judge") as evaluation:
         with Bars().watching(), watched(out.name, "judge") as watch:

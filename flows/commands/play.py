@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from flows.commands.model import AgentName, need_networks
+from flows.commands.review import Port
 from flows.console.progress import STOPPED, Bars, importing
 from flows.console.terminal import say
 from models.engine_options import SHIPPED_GUIDANCE, SHIPPED_STEPS, EngineOptions
@@ -17,10 +18,6 @@ from pipeline.core.errors import UserError
 
 MODEL_ONLY = ("serve", "port", "open", "steps", "guidance", "compile")
 """Options that a baseline does not have; its steps and guidance are in its `baseline.json`."""
-FILE_ONLY = ("seed",)
-"""Options of a game from a file; on the page, each game has a separate seed."""
-PAGE_ONLY = ("port", "open")
-"""Options of the page."""
 
 
 def play(
@@ -40,7 +37,7 @@ def play(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the shots and the log.")] = None,
     agent: Annotated[AgentName | None, typer.Option(help="Play a baseline instead of the model. Needs --game.")] = None,
     serve: Annotated[bool, typer.Option("--serve", help="Serve a page to play on, on this machine only.")] = False,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0 takes any free port.")] = 8731,
+    port: Port = 8731,
     open: Annotated[bool, typer.Option("--open", help="With --serve: open the page in the browser.")] = False,
     steps: Annotated[
         int | None,
@@ -90,9 +87,9 @@ def play(
     if serve == bool(game):
         raise UserError("give either --game FILE with --out FOLDER, or --serve")
     if serve:
-        _refuse(context, FILE_ONLY, "goes with --game, not with --serve")
+        _refuse(context, ("seed",), "goes with --game, not with --serve")  # each game of the page has another seed
     else:
-        _refuse(context, PAGE_ONLY, "goes with --serve, not with --game")
+        _refuse(context, ("port", "open"), "goes with --serve, not with --game")
     if game and not out:
         raise UserError("--game needs --out: the folder for the shots")
     if agent and not checkpoint:
@@ -106,29 +103,19 @@ def play(
 
         checkpoint = shipped().folder
         usual_steps, usual_guidance = SHIPPED_STEPS, SHIPPED_GUIDANCE
-    options = EngineOptions(
-        device,
-        usual_steps if steps is None else steps,
-        usual_guidance if guidance is None else guidance,
-        offload,
-        compile,
-    )
+    steps, guidance = usual_steps if steps is None else steps, usual_guidance if guidance is None else guidance
+    options = EngineOptions(device, steps, guidance, offload, compile)
     with stoppable():
-        if game and out and agent:
+        if game and out:
             with importing():
                 from flows.game.play_baseline import play_baseline
-
-            with Bars().watching():
-                film = play_baseline(
-                    agent, game, checkpoint, out, seed=seed, device=options.device, offload=options.offload
-                )
-            typer.echo(film)
-        elif game and out:
-            with importing():
                 from flows.game.play_file import play_file
 
             with Bars().watching():
-                film = play_file(game, checkpoint, out, options, seed)
+                if agent:
+                    film = play_baseline(agent, game, checkpoint, out, seed=seed, device=device, offload=offload)
+                else:
+                    film = play_file(game, checkpoint, out, options, seed)
             typer.echo(film)
         else:
             with importing():

@@ -14,11 +14,15 @@ if TYPE_CHECKING:
     from pipeline.core.store import Dataset
 
 
+LocalDataset = Annotated[
+    str, typer.Argument(metavar="DIR", help="Output folder of `animegamer build --out`, on this machine.")
+]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0 takes any free port.")]
+
+
 def review(
-    dataset: Annotated[
-        str, typer.Argument(metavar="DIR", help="Output folder of `animegamer build --out`, on this machine.")
-    ],
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0 takes any free port.")] = 8732,
+    dataset: LocalDataset,
+    port: Port = 8732,
     reviewer: Annotated[str | None, typer.Option(help="Name of the reviewer. [default: your user name]")] = None,
 ) -> None:
     """Serve a page to review the clips on, on this machine only.

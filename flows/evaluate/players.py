@@ -44,16 +44,17 @@ class Player(Protocol):
 
     device: torch.device
 
+    @property
+    def networks(self) -> object:
+        """The networks, loaded at the first access."""
+        ...
+
     def check(self, instruction: str) -> None:
         """Raise a UserError if the agent cannot play an instruction."""
         ...
 
     def settings(self, seed: int) -> GameSettings:
         """Return the settings of a game with this seed."""
-        ...
-
-    def load(self) -> None:
-        """Load the networks before the first turn, so that its cost does not include loading them."""
         ...
 
     def turns(self, folder: GameFolder, instructions: Sequence[str]) -> Iterator[Turn]:
@@ -71,8 +72,8 @@ class CheckpointPlayer:
         self._tokenizer = self.checkpoint.tokenizer()
 
     @cached_property
-    def engine(self) -> TurnMaker:
-        """The networks."""
+    def networks(self) -> TurnMaker:
+        """The engine."""
         say(f"loading the networks of {self.folder}")
         return Engine.load(self.folder, self.options)
 
@@ -84,15 +85,11 @@ class CheckpointPlayer:
         """Return the settings of a game with this seed."""
         return GameSettings.of(self.checkpoint, self.options, seed)
 
-    def load(self) -> None:
-        """Load the networks, unless they are loaded."""
-        _ = self.engine
-
     def turns(self, folder: GameFolder, instructions: Sequence[str]) -> Iterator[Turn]:
         """Yield the turns that a game folder lacks."""
         for instruction in instructions[len(folder.turns) :]:
             state = folder.state_at(folder.turns[-1].id if folder.turns else None)
-            yield self.engine.next_turn(state, instruction, turn_seed(folder.settings.seed, state.turns + 1))[0]
+            yield self.networks.next_turn(state, instruction, turn_seed(folder.settings.seed, state.turns + 1))[0]
 
 
 class BaselinePlayer:
@@ -104,11 +101,10 @@ class BaselinePlayer:
         self.baseline = BaselineFolder.open(folder)
 
     @cached_property
-    def agent(self) -> Baseline:
+    def networks(self) -> Baseline:
         """The pipelines."""
         say(f"loading the networks of {self.folder}")
-        kind = AGENTS[self.baseline.config.kind]
-        options = self.options
+        kind, options = AGENTS[self.baseline.config.kind], self.options
         return kind.load(self.folder, router=self.router, device=options.device, offload=options.offload)
 
     def check(self, instruction: str) -> None:
@@ -118,14 +114,10 @@ class BaselinePlayer:
         """Return the settings of a game with this seed."""
         return baseline_settings(self.baseline, seed)
 
-    def load(self) -> None:
-        """Load the pipelines, unless they are loaded."""
-        _ = self.agent
-
     def turns(self, folder: GameFolder, instructions: Sequence[str]) -> Iterator[Turn]:
         """Yield the turns that a game folder lacks."""
         done = len(folder.turns)
-        game = self.agent.new_game(folder.settings.seed)
+        game = self.networks.new_game(folder.settings.seed)
         game.skip(instructions[:done])
         yield from game.play(instructions[done:])
 

@@ -36,7 +36,7 @@ _RESET_PEAK = "5"
 
 
 def play_all(evaluation: EvaluationFolder, options: EngineOptions, endpoint: Endpoint | None = None) -> None:
-    """Play the missing turns, agent by agent; free an agent's networks before those of the next agent are loaded.
+    """Play the missing turns, agent by agent. Only one agent's networks are loaded at a time.
 
     All agents are checked before the first turn is played. The language model at `endpoint` routes the baselines.
 
@@ -93,7 +93,7 @@ def _play_games(evaluation: EvaluationFolder, agent: AgentEntry, player: Player)
     total = sum(len(game.panels) for game in evaluation.benchmark.games)
     done = total - sum(missing.values())
     say(f"{agent.name}: {done} of {total} turns played before" if done else f"{agent.name}: {total} turns to play")
-    player.load()
+    _ = player.networks  # load them now, so that the cost of the first turn does not include it
     with watched(agent.name, "play") as watch:
         watch(done, total)
         for game in evaluation.benchmark.games:

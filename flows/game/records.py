@@ -5,7 +5,7 @@ An incomplete last line, left by a killed process, is ignored; any other fault i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -102,7 +102,7 @@ class TurnCost:
 
 def record_of(turn: Turn, turn_id: str, parent: str | None, cost: TurnCost | None = None) -> TurnRecord:
     """Return the record of a turn that was just drawn."""
-    state, values = turn.state, turn.values
+    state = turn.state
     return TurnRecord(
         id=turn_id,
         parent=parent,
@@ -111,7 +111,7 @@ def record_of(turn: Turn, turn_id: str, parent: str | None, cost: TurnCost | Non
         level=state.level,
         scope_px=turn.scope_px,
         changes=Changes(stamina=state.stamina, social=state.social, entertainment=state.entertainment),
-        values=CharacterValues(stamina=values.stamina, social=values.social, entertainment=values.entertainment),
+        values=CharacterValues(**asdict(turn.values)),
         seconds={part: round(taken, 3) for part, taken in turn.seconds.items()},
         first_frame_seconds=round(cost.first_frame_seconds, 3) if cost else None,
         memory_bytes=cost.memory_bytes if cost else None,

@@ -107,7 +107,8 @@ def import_weights(
     language, decoder = (open_tensors(path) for path in files)
     base_config = _base_config(files[1], _shapes(decoder))
     full = base_config.size == "full"
-    decoder_sizes = _decoder_sizes(_shapes(decoder), full)
+    published = DecoderSizes() if has_adapters(_shapes(decoder)) else DecoderSizes(rank=0)
+    decoder_sizes = published if full else DecoderSizes.of(_shapes(decoder))
     language_sizes = LanguageSizes() if full else LanguageSizes.of(_shapes(language), decoder_sizes.width)
     plan, ignored = _check_files(files, (_shapes(language), _shapes(decoder)), (language_sizes, decoder_sizes))
     config = _configure(base_config, language_sizes, decoder_sizes, levels)
@@ -147,12 +148,6 @@ def _grid(config: ModelConfig) -> tuple[int, int, int]:
     """Number of latent frames, rows and columns of patches; a patch is 2 x 2 latent pixels."""
     shot, side = config.shot_decoder, 2 * SPATIAL_COMPRESSION
     return shot.latent_frames, shot.height // side, shot.width // side
-
-
-def _decoder_sizes(shapes: Shapes, full: bool) -> DecoderSizes:
-    if not full:
-        return DecoderSizes.of(shapes)
-    return DecoderSizes() if has_adapters(shapes) else DecoderSizes(rank=0)
 
 
 def _check_files(

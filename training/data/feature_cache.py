@@ -304,7 +304,8 @@ def space_needed(caches: Sequence[FeatureCache], names: Sequence[str], later_byt
         return ""
     folder, needed = caches[0].folder, sum(by_name.values())
     replaced = sum(cache.bytes_to_replace(name) for cache in caches for name in names)
-    free = shutil.disk_usage(_existing(folder)).free
+    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    free = shutil.disk_usage(existing).free
     parts = ", ".join(f"{name} {readable(size)}" for name, size in by_name.items() if size)
     if needed - replaced > free:
         raise NoRoomError(
@@ -318,8 +319,3 @@ def space_needed(caches: Sequence[FeatureCache], names: Sequence[str], later_byt
 def readable(size: int) -> str:
     """Return a number of bytes in MB or GB."""
     return f"{size / 1e6:,.1f} MB" if size < 1e9 else f"{size / 1e9:,.1f} GB"
-
-
-def _existing(folder: Path) -> Path:
-    """Return the folder, or its nearest parent that exists."""
-    return next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())

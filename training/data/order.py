@@ -111,7 +111,6 @@ class Mixed:
     """Examples of several datasets: an epoch has as many epochs of each as its weight."""
 
     def __init__(self, parts: Sequence[Examples], weights: Sequence[int]) -> None:
-        """Store the examples of each dataset, and their weights."""
         self._copies = [
             (part, copy, weight) for part, weight in zip(parts, weights, strict=True) for copy in range(weight)
         ]

@@ -68,7 +68,8 @@ class Windows:
         self.settings, self.seed = settings, seed
         turns = tuple(turns)
         # 1. Leave out the turns that no window contains. An overlap is no gap either, so remember its clips.
-        self._overlapping = {_number(turn) for turn in turns if turn.sample.overlap_seconds}
+        samples = [turn.sample for turn in turns]
+        self._overlapping = {(each.film_id, each.index) for each in samples if each.overlap_seconds}
         self.turns = tuple(turn for turn in turns if turn.instruction and not turn.sample.overlap_seconds)
         # 2. Count the turns in a row that end with each turn: this is the length of its longest window.
         self._reach = [1] * len(self.turns)
@@ -122,11 +123,6 @@ class Windows:
         if one.scene != other.scene:
             return self.settings.across_scenes and not dropped
         return dropped <= self.settings.most_gap
-
-
-def _number(turn: RecordedTurn) -> tuple[str, int]:
-    """Film and number of the turn's clip."""
-    return turn.sample.film_id, turn.sample.index
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -149,40 +150,17 @@ def _figures(key: tuple[str, str], grid: _Grid, benchmark: Benchmark) -> Iterato
         yield from _figure(key, _Grid(grid.sums_GT[:, turn], grid.counts_GT[:, turn]), everything, turn=turn)
 
 
-def _figure(
-    key: tuple[str, str],
-    grid: _Grid,
-    rows: slice | list[int],
-    game: str | None = None,
-    character: str | None = None,
-    turn: int | None = None,
-) -> Iterator[Figure]:
-    """Yield the mean over some games, unless they have no measure."""
+def _figure(key: tuple[str, str], grid: _Grid, rows: slice | list[int], **part: Any) -> Iterator[Figure]:
+    """Yield the mean over some games, unless they have no measure; `part` is the game, character or turn."""
     sums_G, counts_G = grid.sums_GT[rows], grid.counts_GT[rows]
-    if counts_G.sum() == 0:
-        return
-    found = mean(sums_G, counts_G)
-    agent, metric = key
-    yield Figure(
-        agent=agent,
-        metric=metric,
-        game=game,
-        character=character,
-        turn=turn,
-        value=found.value,
-        low=found.low,
-        high=found.high,
-        count=int(counts_G.sum()),
-    )
+    if count := int(counts_G.sum()):
+        yield Figure(agent=key[0], metric=key[1], count=count, **part, **asdict(mean(sums_G, counts_G)))
 
 
 def _slope(key: tuple[str, str], grid: _Grid) -> Slope | None:
     turns_T = np.arange(grid.sums_GT.shape[1], dtype=np.float64)[1:]
     found = slope(grid.sums_GT[:, 1:], grid.counts_GT[:, 1:], turns_T)
-    agent, metric = key
-    if found is None:
-        return None
-    return Slope(agent=agent, metric=metric, value=found.value, low=found.low, high=found.high)
+    return Slope(agent=key[0], metric=key[1], **asdict(found)) if found else None
 
 
 @dataclass(frozen=True)

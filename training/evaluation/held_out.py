@@ -71,16 +71,10 @@ def panel_of(game: str, turn: int, recorded: RecordedTurn) -> Panel:
         game=game,
         turn=turn,
         characters=tuple(name for name in characters if name),
-        S=caption.S,
-        MD=caption.MD,
-        MA=caption.MA,
-        EV=caption.EV,
         level=sample.motion.level,
-        SC=caption.SC,
-        ET=caption.ET,
-        ST=caption.ST,
         words=recorded.instruction,
         clip_id=recorded.clip_id,
+        **{tag: getattr(caption, tag) for tag in ("S", "MD", "MA", "EV", "SC", "ET", "ST")},
     )
     made = panel.model_copy(update={"words": None})
     return made if made.instruction == recorded.instruction.strip() else panel

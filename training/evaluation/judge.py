@@ -166,7 +166,8 @@ def _inquiry(window: Window, repeat: int, endpoint: Endpoint, cast: Cast, pictur
 def _ratings(window: Window, repeats: int, usable: Mapping[str, Scores]) -> dict[str, Ratings]:
     """Return the ratings of a window by criterion, with the order undone; empty without a usable reply."""
     shown = {repeat: usable[name] for repeat in range(repeats) if (name := _name(window, repeat)) in usable}
-    positions = {repeat: _inverse(window.order(repeat)) for repeat in shown}
+    agents = range(len(window.turns))
+    positions = {repeat: tuple(map(window.order(repeat).index, agents)) for repeat in shown}
     return {
         criterion: Ratings(
             positions=tuple(positions.values()),
@@ -175,10 +176,6 @@ def _ratings(window: Window, repeats: int, usable: Mapping[str, Scores]) -> dict
         for criterion in CRITERIA
         if shown
     }
-
-
-def _inverse(order: Sequence[int]) -> tuple[int, ...]:
-    return tuple(order.index(agent) for agent in range(len(order)))
 
 
 def _measures(agents: Sequence[str], window: Window, ratings: Mapping[str, Ratings]) -> list[Measure]:

@@ -127,16 +127,7 @@ def _read(text: str, protagonist: str, companions: Sequence[str], panels: int) -
 def _panels(game: str, story: Sequence[StoryPanel]) -> list[Panel]:
     return [
         Panel(
-            game=game,
-            turn=turn,
-            characters=panel.characters,
-            MD=panel.MD,
-            MA=panel.MA,
-            EV=panel.EV,
-            level=panel.ML,
-            SC=panel.SC,
-            ET=panel.ET,
-            ST=panel.ST,
+            game=game, turn=turn, level=panel.ML, **{name: value for name, value in vars(panel).items() if name != "ML"}
         )
         for turn, panel in enumerate(story, start=1)
     ]

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
@@ -146,12 +147,13 @@ class Features:
             UserError: a clip cannot be read, or the cache cannot be written.
         """
         decoded = seen = 0
-        remaining = iter(clips)
+        remaining, in_colour = iter(clips), any(extractor.needs_colour for extractor in self.extractors)
+        decode = partial(decode_clip, in_colour=in_colour)
         with ThreadPoolExecutor() as threads:
             while batch := list(islice(remaining, CLIPS_AT_ONCE)):
                 hashes = dict(zip(threads.map(content_hash, batch), batch, strict=True))
                 lacking = {sha256: path for sha256, path in hashes.items() if self._lacking(sha256)}
-                pictures = dict(zip(lacking, threads.map(self._decode, lacking.values()), strict=True))
+                pictures = dict(zip(lacking, threads.map(decode, lacking.values()), strict=True))
                 for extractor in self.extractors:
                     self._extract(extractor, pictures)
                 decoded, seen = decoded + len(lacking), seen + len(batch)
@@ -180,9 +182,6 @@ class Features:
 
     def _path(self, extractor: Extractor, sha256: str) -> Path:
         return self._root / extractor.identity / f"{sha256}.safetensors"
-
-    def _decode(self, path: Path) -> ClipPictures:
-        return decode_clip(path, in_colour=any(extractor.needs_colour for extractor in self.extractors))
 
 
 def decode_clip(path: Path, in_colour: bool = False) -> ClipPictures:

@@ -176,17 +176,14 @@ def _commands(evaluation: EvaluationFolder) -> dict[str, str]:
     for agent in request.agents:
         run += ["--agent", f"{agent.name}={agent.folder}"]
     run += ["--seed", str(request.seed), "--steps", str(request.steps), "--guidance", f"{request.guidance:g}"]
+    routers = [agent.router for agent in request.agents if agent.router]
+    routed = ["--server", "URL", "--model", routers[0]] if routers else []
     return {
-        "run": shlex.join([*run, *_routed(evaluation), *request.options]),
+        "run": shlex.join([*run, *routed, *request.options]),
         "judge": _judge_command(evaluation),
         "study": f"animegamer evaluate study {shlex.quote(out)} --results FILES",
         "report": f"animegamer evaluate report {shlex.quote(out)}",
     }
-
-
-def _routed(evaluation: EvaluationFolder) -> list[str]:
-    models = [agent.router for agent in evaluation.request.agents if agent.router]
-    return ["--server", "URL", "--model", models[0]] if models else []
 
 
 def _judge_command(evaluation: EvaluationFolder) -> str:

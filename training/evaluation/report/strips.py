@@ -120,7 +120,7 @@ def _picture(root: Path, clip: Path) -> Picture:
     try:
         width, height = clip_shape(clip).within(WIDTH, HEIGHT)
         frame_HWC = read_frames(clip, lambda frames: [frames // 2], width, height)[0]
-    except RecordError:  # the clip is named without a picture; measuring reports it
+    except RecordError:  # show the clip without a picture; measuring reports the error
         return Picture("", address)
     _, jpg = cv2.imencode(".jpg", frame_HWC, [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])
     return Picture(f"data:image/jpeg;base64,{base64.b64encode(jpg.tobytes()).decode('ascii')}", address)

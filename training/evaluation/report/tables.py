@@ -92,10 +92,10 @@ def comparison(figures: Figures, names: Sequence[str], published: Sequence[Publi
         Row(agent.name, tuple(_cell(means.get((agent.name, metric.name)), best[metric.name]) for metric in metrics))
         for agent in figures.agents
     ]
-    theirs = [
-        Row(row.name, tuple(Cell(_published(row, metric.name)) for metric in metrics), is_published=True)
-        for row in published
-    ]
+    theirs = []
+    for row in published:
+        cells = (Cell(in_print(row.values.get(metric.name), digits_of(metric.name))) for metric in metrics)
+        theirs.append(Row(row.name, tuple(cells), is_published=True))
     return Table(tuple(map(head_of, metrics)), (*ours, *(theirs if metrics else ())))
 
 
@@ -139,10 +139,6 @@ def _cell(figure: Figure | None, best: float | None) -> Cell:
     digits = digits_of(figure.metric)
     low, high = (in_print(bound, min(digits, 3)) for bound in (figure.low, figure.high))
     return Cell(in_print(figure.value, digits), f"{low} to {high}" if has_interval else "", figure.value == best)
-
-
-def _published(row: PublishedRow, metric: str) -> str:
-    return in_print(row.values.get(metric), digits_of(metric))
 
 
 def digits_of(metric: str) -> int:
