@@ -40,7 +40,6 @@ class Game:
         self.engine = engine
         self.seed = seed
         self.state = state or GameState()
-        """Current state of the game."""
 
     @classmethod
     def load(cls, checkpoint: Path | str, options: EngineOptions = EngineOptions(), seed: int = 0) -> Self:

@@ -59,7 +59,6 @@ MEASURED = (True, True, True, True)
 
 LEGAL_VALUES = {"level": (1, 2, 3, 4, 5), "social": (0, 1), "entertainment": (0, 1), "stamina": (-1, 1)}
 LEGAL_IDS = tuple(tuple(ZERO_STRENGTH + value for value in legal) for legal in LEGAL_VALUES.values())
-"""Legal ids of each state slot."""
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,6 @@ class GameState:
     """Everything the next turn depends on. Its size is bounded: the window keeps only the last turns."""
 
     turns: int = 0
-    """Number of turns played."""
     values: Values = Values()
     window: tuple[PastTurn, ...] = ()
     """Past turns in the game model's context, oldest first, each with its own state."""
@@ -74,13 +73,11 @@ class Turn:
     scope_px: float
     """Motion scope of the motion level, in pixels."""
     values: Values
-    """Character values after the turn."""
     frames_THWC: NDArray[np.uint8]
     """Animation shot, RGB."""
     shot_tokens_LD: Tensor
     """Shot tokens, on the CPU; zero rows from an agent without shot tokens."""
     seconds: dict[str, float] = field(default_factory=dict)
-    """Duration of each part."""
 
 
 def turn_seed(seed: int, number: int, branch: int = 0) -> int:

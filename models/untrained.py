@@ -159,7 +159,6 @@ class _Shape:
     blocks: int
     """Residual blocks of a level of the autoencoder's encoder; its decoder has one more."""
     groups: int
-    """Groups of the autoencoder's norms."""
 
 
 _SHAPES: Mapping[Size, _Shape] = {

@@ -42,7 +42,6 @@ class Fork(Record):
     phase: PhaseName
     step: int
     state: str
-    """Folder of the state."""
     recipe: Recipe
     """Recipe that the state was trained by."""
 

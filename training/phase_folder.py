@@ -67,7 +67,6 @@ class PhaseNote(Record):
     """Note of a phase in progress."""
 
     recipe: Recipe
-    """Complete recipe of the run."""
     config: ModelConfig
     """Configuration of the result."""
     start: str

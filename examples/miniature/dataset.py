@@ -47,7 +47,6 @@ from pipeline.core.store import Dataset
 _VERSION = 1
 """Version of the drawings, raised when the same script gives other pictures."""
 STORIES = 7
-"""Stories of a film."""
 MORE = "more"
 _VAL_SHARES = {"dataset": 1 / STORIES, MORE: 0.0}
 """Share of a dataset in the split `val`; 1 for other datasets."""

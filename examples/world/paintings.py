@@ -24,7 +24,6 @@ WIDTH, HEIGHT = 640, 360
 WORLD_WIDTH, WORLD_HEIGHT = 1280, 720
 """Size of a painted background; the camera is a box inside it."""
 BLACK = "black"
-"""Name of the black place."""
 
 
 def art_folder() -> Path:
@@ -86,7 +85,6 @@ class Painting(Backdrop):
     """Place of the art; a sprite is positioned by its feet."""
 
     name: str
-    """Name of the background's picture."""
     night: bool = False
 
     @property

@@ -91,7 +91,6 @@ class Scene:
 
     name: str
     length: int
-    """Frames."""
     place: Place
     draw: Draw = no_sprites
     frames_per_drawing: int = 3

@@ -24,7 +24,6 @@ WIDEST = 1000
 """Columns that a table may take, so that no name is broken inside it."""
 MOST_FAULTS = 5
 By = Literal["level", "character"]
-"""Strata of a sample."""
 
 
 def audit(

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 SECONDS_BETWEEN_LINES = 30.0
 LMDEPLOY_ENVIRONMENT = Path(sys.prefix).parent / ".venv-lmdeploy"
-"""Environment that `make lmdeploy-env` makes."""
 
 
 def caption_server(

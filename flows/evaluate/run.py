@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -15,6 +16,7 @@ from flows.evaluate.inputs import TypedAgent, Yardsticks
 from flows.evaluate.playing import play_all
 from flows.evaluate.reporting import remake_report
 from models.checkpoint import Checkpoint
+from models.config import ModelConfig
 from models.engine import device_of
 from models.engine_options import EngineOptions, check_steps
 from pipeline.captions.endpoint import Endpoint
@@ -24,7 +26,7 @@ from pipeline.core.progress import watched
 from pipeline.core.records import faults_of
 from training.baselines.folder import BaselineFolder
 from training.evaluation.benchmark import Benchmark, read_benchmark
-from training.evaluation.folder import BASELINES, AgentEntry, AgentKind, EvaluationFolder, EvaluationRequest
+from training.evaluation.folder import AgentEntry, EvaluationFolder, EvaluationRequest
 from training.evaluation.measures import write_measures
 from training.evaluation.metrics.measure import MetricNetworks, measure
 from training.evaluation.metrics.networks import load_clip, load_dreamsim
@@ -47,50 +49,38 @@ def read_agents(typed: Sequence[str], benchmark: Benchmark, router: str = "") ->
 
 def _read_agent(text: str, benchmark: Benchmark, router: str) -> AgentEntry:
     typed = TypedAgent.of(text)
-    folder = typed.folder
-    kind, identity = _kind_of(typed)
-    router = router if kind in BASELINES else ""
-    note = survey(folder, benchmark).note if kind == "folder" else _unlike_published(folder, kind, router)
-    settings = _settings_of(folder) if kind == "checkpoint" else {}
-    place = str(folder.absolute())
+    folder, found = typed.folder, dict[str, Any]()
+    if typed.holds == "clips":
+        found |= {"kind": "folder", "identity": identity_of_clips(folder), "note": survey(folder, benchmark).note}
+    elif typed.holds == "baseline":
+        baseline = BaselineFolder.open(folder)
+        scenes = f"Scenes and states by {router}." if router else "No language model: it predicts no states."
+        note = " ".join([*_random_weights(baseline), scenes])
+        found |= {"kind": baseline.config.kind, "identity": baseline.identity(), "router": router, "note": note}
+    else:
+        checkpoint = Checkpoint.open(folder)
+        note, settings = " ".join(_random_weights(checkpoint)), _settings_of(checkpoint.config)
+        found |= {"kind": "checkpoint", "identity": checkpoint.identity(), "note": note, "settings": settings}
     try:
-        return AgentEntry(
-            name=typed.name, kind=kind, folder=place, identity=identity, router=router, note=note, settings=settings
-        )
+        return AgentEntry(name=typed.name, folder=str(folder.absolute()), **found)
     except ValidationError as error:
         raise UserError(f"--agent {text}: {faults_of(error)}; use letters, digits, `-`, `_` and `.`") from error
 
 
-def _unlike_published(folder: Path, kind: AgentKind, router: str) -> str:
-    """Describe how an agent differs from the published one: random weights, and the source of a baseline's scenes."""
-    agent = Checkpoint.open(folder) if kind == "checkpoint" else BaselineFolder.open(folder)
-    said = []
+def _random_weights(agent: Checkpoint | BaselineFolder) -> Iterator[str]:
+    """Yield sentences on the random weights of an agent."""
     if agent.config.size == "tiny":
-        said.append("Size tiny: its bases are small, with random weights.")
+        yield "Size tiny: its bases are small, with random weights."
     if untrained := agent.untrained():
-        said.append(f"Never trained: {', '.join(untrained)}.")
-    if kind in BASELINES:
-        said.append(f"Scenes and states by {router}." if router else "No language model: it predicts no states.")
-    return " ".join(said)
+        yield f"Never trained: {', '.join(untrained)}."
 
 
-def _settings_of(folder: Path) -> dict[str, str]:
+def _settings_of(config: ModelConfig) -> dict[str, str]:
     """Return the settings of a checkpoint's networks as text, by dotted name such as `shot_encoder.variant`."""
-    config = Checkpoint.open(folder).config
     sections = ("shot_encoder", "shot_decoder", "game_model", "conventions")
     nested = {f"{name}.{key}": value for name in sections for key, value in getattr(config, name).model_dump().items()}
     levels = " / ".join(f"{value:.3g}" for value in config.level_values)
     return {"size": config.size, **{key: str(value) for key, value in nested.items()}, "level_values": levels}
-
-
-def _kind_of(agent: TypedAgent) -> tuple[AgentKind, str]:
-    """Return the kind and the identity of an agent."""
-    if agent.holds == "baseline":
-        baseline = BaselineFolder.open(agent.folder)
-        return baseline.config.kind, baseline.identity()
-    if agent.holds == "checkpoint":
-        return "checkpoint", Checkpoint.open(agent.folder).identity()
-    return "folder", identity_of_clips(agent.folder)
 
 
 def run_evaluation(

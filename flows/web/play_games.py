@@ -68,7 +68,6 @@ class Drawing:
     message: str = ""
     """Reason of a refusal or failure, for the player."""
     turn: str | None = None
-    """Id of the finished turn."""
     stopped: bool = False
     """True after the player has cancelled it."""
     work: Future[None] | None = None
@@ -129,7 +128,6 @@ class Games:
         self.check = check
         self.pace = Pace()
         self.closing = False
-        """Set by `stop`."""
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="draws")
         self._lock = threading.Lock()
         self._latest: OrderedDict[str, Drawing] = OrderedDict()

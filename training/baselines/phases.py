@@ -60,7 +60,6 @@ class AdapterPhase(ABC):
     clips: int
     """Maximum number of held-out clips in validation."""
     start: BaselineFolder
-    """Baseline from which training starts."""
     name: ClassVar[str]
     units: ClassVar[Sequence[str]]
 

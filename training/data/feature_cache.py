@@ -60,7 +60,6 @@ class Feature:
     name: str
     """Name, and folder in the cache: `latents`, `patches`, `text`, `shot_tokens`, `predictions`."""
     shape: tuple[int, ...]
-    """Shape of one clip's tensor."""
     dtype: torch.dtype
     """Dtype on disk; see `storage_dtype`."""
     ingredients: Mapping[str, str]

@@ -45,7 +45,6 @@ class RecordedTurn(Record):
     instruction: str
     """Instruction line; empty if the clip has no caption."""
     shard: str
-    """Name of its shard."""
 
     @property
     def clip_id(self) -> str:
@@ -73,7 +72,6 @@ class PackedTurn:
 
     turn: RecordedTurn
     video: bytes
-    """Content of the MP4 file."""
 
     @property
     def clip_id(self) -> str:

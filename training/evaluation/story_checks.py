@@ -53,9 +53,7 @@ class BenchmarkCounts:
     games: int
     rounds: int
     motions: int
-    """Distinct motions."""
     environments: int
-    """Distinct environments."""
     same_place: float | None
     """Share of panels at the place of the previous panel; None if no two panels in a row have places."""
     returns: int

@@ -218,7 +218,6 @@ class Fitted:
     after: Mapping[Split, float]
     """Mean PSNR in dB of whole clips after the fit, by split."""
     factor: float
-    """Scaling factor of the latents."""
     sheet: Path
     """Picture of clips above their reconstructions; `clips.mp4` in the same folder is the video."""
 

@@ -193,7 +193,6 @@ class GamePhase:
     """Windows of the split `val`; may be empty."""
     validation: ValidationSettings
     checkpoint: Checkpoint
-    """Starting checkpoint."""
     config: ModelConfig
     """Configuration of the resulting checkpoint."""
     units: Sequence[str] = ("MistralDecoderLayer", "GameModel")

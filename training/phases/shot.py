@@ -236,7 +236,6 @@ class ShotPhase:
     """Clips of the split `val`; may be empty."""
     validation: ValidationSettings
     checkpoint: Checkpoint
-    """Starting checkpoint."""
     config: ModelConfig
     """Configuration of the resulting checkpoint."""
     whole: bool = False
