@@ -111,7 +111,7 @@ class OpenedDataset:
         return np.ascontiguousarray(frames_THWC[..., ::-1])
 
     def show(self, clip_id: str) -> Html:
-        """Return a clip as a video for the notebook, with all that is known about it. Raises as `path`."""
+        """Return a clip as a video for the notebook, with all known facts. Raises as `path`."""
         return playing_clip(self._row(clip_id), self.path(clip_id))
 
     def sheet(self, rows: pd.DataFrame | Iterable[str], limit: int = 60) -> Html:

@@ -2,11 +2,11 @@
 
 A subject is a clip, or a story or a window of games in an evaluation.
 
-The loop works on more subjects than it may send requests, so that their pictures are ready when a slot becomes free. It
-works on no more than that, so that memory does not grow with their number. If a subject fails, the loop reports it by
-name and continues. It ends early in three cases: the service as a whole cannot be used, the budget is used up, or the
-server rejects several subjects in a row. Rejections count across loops, and end the questions of the whole build.
-Requests in flight then end, and their replies are kept: an aborted request is paid for, and many of them stall
+The loop works on a few more subjects than it may send requests, so that their pictures are ready when a slot becomes
+free, and memory does not grow with the number of subjects. If a subject fails, the loop reports it by name and
+continues. It ends early in three cases: the service as a whole cannot be used, the budget is used up, or the server
+rejects several subjects in a row. Rejections count across loops, and end the questions of the whole build. The loop
+then waits for the requests in flight and keeps their replies: an aborted request is billed too, and many of them stall
 lmdeploy's engine (InternLM/lmdeploy issue 1788). Only an exception of `progress`, such as Ctrl-C, aborts them.
 """
 
@@ -80,7 +80,7 @@ class AskingLoop(Generic[T]):
                     while not self._stopped_by and len(running) < most and (following := next(self._queue, None)):
                         name, subject = following
                         running[asyncio.ensure_future(self._ask(client, subject))] = name
-                    # 2. End when nothing is in flight. After a stop, this waits for replies that are paid for.
+                    # 2. End when nothing is in flight. After a stop, this waits for replies that are billed anyway.
                     if not running:
                         break
                     # 3. Wait for the next subject that is done, but not so long that a Ctrl-C goes unnoticed.
@@ -88,7 +88,7 @@ class AskingLoop(Generic[T]):
                     # 4. Note what failed, and begin nothing more if the failure concerns the rest.
                     for task in done:
                         self._note(client, running.pop(task), task.exception())
-                    # 5. Report here rather than in a task, so that an exception of `report` ends the loop as it is.
+                    # 5. Report here rather than in a task, so that an exception of `report` ends the loop directly.
                     report()
             finally:
                 # 6. Abort the requests in flight. There are some only after an exception.

@@ -71,7 +71,7 @@ SERVED = {
     # 52 GB of weights; the cache gets half of the memory that they leave
     "80gb": ServedModel(_INTERNVL_26B, _REVISION_26B),
     "2x48gb": ServedModel(_INTERNVL_26B, _REVISION_26B, gpus=2),
-    # 4-bit weights, 16 GB; no published work names a commit of it
+    # 4-bit weights, 16 GB; no published work names a commit
     "48gb": ServedModel("OpenGVLab/InternVL2-26B-AWQ", None, flags=("--model-format", "awq")),
     # 16 GB of weights
     "24gb": ServedModel("OpenGVLab/InternVL2-8B", "6fb9ad6924f69424e57fab2ab061d707688f0296"),
@@ -133,7 +133,7 @@ class Limits:
     first_pause_seconds: float = 5
     longest_pause_seconds: float = 300
     steady_seconds: float = 600
-    """Time of service after which the restarts are counted anew."""
+    """Time of service after which the count of restarts begins again."""
 
 
 @dataclass(frozen=True)

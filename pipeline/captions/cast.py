@@ -173,7 +173,7 @@ def _painted(folder: Path, pictures: dict[str, list[Path]]) -> Cast:
 
 
 def _folders(folder: Path, root: Path, warnings: list[str]) -> Iterator[Path]:
-    """Yield the folders in the root of the cast, or in a folder of it."""
+    """Yield the folders in the root of the cast, or in one of its folders."""
     for entry in sorted(folder.iterdir()):
         if entry.name.startswith("."):
             continue

@@ -1,6 +1,6 @@
 """Chat protocol: one request to a server with OpenAI's chat completions, and what its answer means.
 
-A connection carries one request, so that an answer that comes late or twice is never taken for another request's.
+A connection carries one request, so that a late or repeated answer is never mistaken for the answer to another request.
 Nothing is read from `OPENAI_*` variables. Redirects and proxies are not followed: pictures of a film go to the
 configured address only. The key is sent in one header, and removed from everything that the server says.
 
@@ -246,7 +246,7 @@ class ChatProtocol:
             raise FailedError(f"the answer is not a chat completion: {self._clean(content)!r}") from None
         if completion.model and not is_same_model(completion.model, self._endpoint.model):
             other = f"the model {self._clean(completion.model)} answers instead of {self._endpoint.model}"
-            raise RequestError(f"{self._name}: {other}; set `model` to the one that is served")
+            raise RequestError(f"{self._name}: {other}; set `model` to the served model")
         text, ended = completion.choices[0].message.content or "", completion.choices[0].finish_reason
         if ended in ("error", "abort"):  # lmdeploy answers 200 then, with a message of its own as the text
             raise FailedError(f"the generation ended with {ended}: {self._clean(text)!r}")

@@ -147,7 +147,9 @@ class WriteCaptions(Stage):
         """
         refuse_repeats(self.repeats(folder), keep_old=self.settings.keep_old)
         clips, levels = candidates(folder)
-        captions = self._captioner(folder).captions(folder, clips, levels, progress)
+        is_server = self.settings.captioner == "server"
+        captioner: Captioner = self._server_for(folder) if is_server else RulesCaptioner()
+        captions = captioner.captions(folder, clips, levels, progress)
         failures = tuple(Failure(record_id=row.clip_id, reason=row.fault) for row in captions if row.fault)
         if is_beyond(len(failures), len(captions), self.settings):
             first = f"{failures[0].record_id}: {failures[0].reason}"
@@ -158,9 +160,6 @@ class WriteCaptions(Stage):
             reason = f"{len(failures)} of {len(captions)} clips got no usable caption{again}; first: {first}"
             raise RecordError(folder.film_id, reason)
         return Outcome(tables={"captions": captions}, failures=failures)
-
-    def _captioner(self, folder: FilmFolder) -> Captioner:
-        return self._server_for(folder) if self.settings.captioner == "server" else RulesCaptioner()
 
     def _server_for(self, folder: FilmFolder) -> ServerCaptioner:
         return self._server(self.cast.of(folder.film))

@@ -19,7 +19,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import IO, Any, BinaryIO
@@ -137,12 +137,9 @@ def sync(path: Path) -> None:
 
 
 def sweep(folder: Path, *, deep: bool = True, older_seconds: float = 0) -> None:
-    """Remove the temporary files that killed processes left in a folder; other hidden files stay.
+    """Remove the temporary files that killed processes left in a folder, whose lock the caller holds.
 
-    Args:
-        folder: its lock must be held by the caller.
-        deep: search subfolders too.
-        older_seconds: remove only files unmodified for this long, if processes write without holding the lock.
+    If processes may write without the lock, `older_seconds` keeps the files that were modified more recently.
     """
     youngest = time.time() - older_seconds
     for path in folder.rglob(".*") if deep else folder.glob(".*"):
@@ -152,8 +149,7 @@ def sweep(folder: Path, *, deep: bool = True, older_seconds: float = 0) -> None:
                     path.unlink()
 
 
-@contextmanager
-def held(folder: Path, purpose: str) -> Iterator[None]:
+def held(folder: Path, purpose: str) -> AbstractContextManager[None]:
     """Lock a folder exclusively among processes until the block or the process ends.
 
     Args:
@@ -164,8 +160,7 @@ def held(folder: Path, purpose: str) -> Iterator[None]:
         HeldError: another process, or another block of this one, holds the lock.
         DiskError: the folder cannot be created or written, or its file system has no locks.
     """
-    with _locked(folder, purpose, fcntl.LOCK_EX):
-        yield
+    return _locked(folder, purpose, fcntl.LOCK_EX)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ def silent(done: float, total: float) -> None:
 
 
 class Watcher(Protocol):
-    """Display of the work under way."""
+    """Display of the work in progress."""
 
     def begin(self, subject: str, name: str) -> Progress:
         """Show that work starts on a film or on the dataset; return the callback for its progress."""

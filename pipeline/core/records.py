@@ -67,7 +67,7 @@ Transfer = Literal["bt709", "untagged", "bt2020", "pq", "hlg"]
 """Colour coding of a film: SDR in BT.709 or BT.601, untagged SDR, and BT.2020 in SDR or HDR (PQ, HLG)."""
 FieldKind = Literal["progressive", "telecine", "interlaced"]
 FieldsDone = Literal["progressive", "telecine undone", "interlace undone"]
-"""Kind of fields found in a film, and what was done about it: progressive frames are used as they are."""
+"""Kind of fields found in a film, and their treatment; progressive frames are used unchanged."""
 
 
 class AudioTrack(Record):
@@ -137,6 +137,11 @@ class Film(Record):
     text_tracks: tuple[TextTrack, ...] | None = None
     chapters: tuple[Chapter, ...] | None = None
     warnings: tuple[str, ...] = ()
+
+    @property
+    def upright_size(self) -> tuple[int, int]:
+        """Width and height in coded pixels after rotation."""
+        return (self.height, self.width) if self.rotation_degrees in (90, 270) else (self.width, self.height)
 
     def used_seconds(self, end_seconds: float | None) -> float:
         """Length of the part before `end_seconds`; None: of the whole film."""
@@ -233,7 +238,7 @@ class Motion(Record):
 
 
 KEPT = "kept: "
-"""Start of the flag of a caption that was not asked for again although ingredients changed; their names follow."""
+"""Start of the flag of a caption that was kept although ingredients changed; the names of the ingredients follow."""
 
 
 class Caption(Record):
@@ -295,7 +300,7 @@ class Verdict(Record):
 
 
 class Failure(Record):
-    """A record that could not be processed; stored beside the table that lacks it."""
+    """A record that could not be processed, and so is missing in its table."""
 
     record_id: str
     reason: str
@@ -315,7 +320,7 @@ def make_film_id(name: str, sha256: str) -> str:
 
 
 def make_clip_id(film_id: str, start_seconds: float) -> str:
-    """The id of a clip: its film and its start in milliseconds, whatever the number of its scene."""
+    """The id of a clip: its film and its start in milliseconds, so it does not depend on the scene's number."""
     return f"{film_id}-{round(start_seconds * 1000):09d}"
 
 

@@ -82,7 +82,7 @@ class FileMark(Record):
 
 
 class StageRecord(Record):
-    """Record of a finished stage beside its tables (`<stage>.json`)."""
+    """Record of a finished stage (`<stage>.json`), next to its tables."""
 
     schema_version: SchemaVersion = SCHEMA_VERSION
     stage: str

@@ -85,7 +85,7 @@ def _values(summary: Summary, card: CardSettings) -> dict[str, Any]:
 
 
 def _front_matter(summary: Summary, card: CardSettings) -> dict[str, Any]:
-    """Front matter for Hugging Face; splits without a shard are not listed, because it fails on them."""
+    """Front matter for Hugging Face, which fails on splits without a shard, so these are not listed."""
     known = licence_id(card.licence)
     counts = summary.index.counts.split if summary.index else {}
     files = [{"split": split, "path": f"shards/{split}/*.tar"} for split, samples in counts.items() if samples]

@@ -76,7 +76,7 @@ def thumbnail(path: Path, height: int) -> str:
     try:
         picture_HWC = first_frame(path, PICTURE_WIDTH, height)
     except RecordError:
-        return ""  # the page shows a grey card for it
+        return ""  # the page shows a grey card instead
     quality = [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY, cv2.IMWRITE_JPEG_OPTIMIZE, 1]
     _, content = cv2.imencode(".jpg", picture_HWC, quality)
     return base64.b64encode(content.tobytes()).decode("ascii")
@@ -97,7 +97,7 @@ class Html:
 
 
 def playing_clip(row: ClipRow, path: Path) -> Html:
-    """Return a clip as a video in a loop, with all that is known about it."""
+    """Return a clip as a video in a loop, with all known facts."""
     video = base64.b64encode(path.read_bytes()).decode("ascii")
     lines = [*_facts(row), *([printable(row.sentence)] if row.sentence else [])]
     said = "".join(f"<div>{escape(line)}</div>" for line in lines)

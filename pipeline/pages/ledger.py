@@ -63,8 +63,7 @@ def film_strip(seen: SeenFilm, colours: Colours) -> dict[str, Any]:
     facts = [f"{film.display_width}x{film.display_height}", rate, f"{film.codec} {film.bit_depth} bit", clock(seconds)]
     if used < seconds:
         facts.append(f"used up to {clock(used)}")
-    turned = film.rotation_degrees in (90, 270)
-    if seen.crop and (seen.crop.width, seen.crop.height) != (film.width, film.height)[:: -1 if turned else 1]:
+    if seen.crop and (seen.crop.width, seen.crop.height) != film.upright_size:
         facts.append(f"cropped to {seen.crop.width}x{seen.crop.height}")
     fates = Counter(clip.fate for clip in seen.clips)
     outcome = ", ".join(f"{fates[fate]:,} {fate}" for fate in ("kept", "dropped", "failed", "pending") if fates[fate])

@@ -62,7 +62,7 @@ class Estimate:
 
 
 def estimate(plan: Plan) -> Estimate:
-    """Estimate the work of a plan; results of finished stages are counted as they are."""
+    """Estimate the work of a plan; for finished stages, the actual results count."""
     seconds = clips = cpu_seconds = requests = 0.0
     for film_id, stages in plan.unfinished.items():
         folder, left = plan.dataset.folder(film_id), {stage.name for stage in stages}

@@ -46,7 +46,7 @@ class Inputs:
 
     @classmethod
     def of(cls, names: Sequence[str]) -> Inputs:
-        """Search the folders and patterns among the names; all others are kept as they are."""
+        """Search the folders and patterns among the names; all other names are kept unchanged."""
         found = cls()
         for name in names:
             if is_address(name):

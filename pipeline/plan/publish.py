@@ -129,7 +129,7 @@ def finished(dataset: Dataset) -> list[FilmFolder]:
 
 
 def films_in_shards(dataset: Dataset) -> frozenset[str]:
-    """Ids of the films with samples in the shards; none without a readable index of them."""
+    """Ids of the films with samples in the shards; none without a readable index."""
     try:
         return frozenset(shard.film_id for shard in shards.read_index(dataset.root).shards)
     except StoreError:
@@ -184,7 +184,7 @@ def _made_of(folder: FilmFolder) -> list[Any]:
 
 
 def verdicts_of(folder: FilmFolder) -> list[Verdict] | None:
-    """A film's verdicts, or None without a readable table of them."""
+    """A film's verdicts, or None without a readable table."""
     try:
         return folder.read("verdicts", Verdict)
     except StoreError:

@@ -70,7 +70,7 @@ class BuildRequest(BaseModel):
     until: Until = Field(Until.publish, description="last stage to run")
     ask_again: bool = Field(
         False,
-        description="ask the caption server again: clips without a usable caption, and where the question changed",
+        description="caption again: clips without a usable caption, and clips whose question has changed",
     )
 
     @model_validator(mode="after")

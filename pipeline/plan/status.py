@@ -109,16 +109,13 @@ def film_rows(dataset: Dataset, request: BuildRequest, certain: Collection[str] 
             if stage.name in certain:
                 raise
             unknown[stage.name] = str(error)
+    lost = Cell(StageState.missing, "film.json is missing or damaged; build the film again, or `animegamer remove` it")
     return [
-        _row(folder, stages, unknown, request.config.clips) if known_film(folder) else _lost_row(folder, stages)
+        _row(folder, stages, unknown, request.config.clips)
+        if known_film(folder)
+        else FilmRow(folder.film_id, {stage.name: lost for stage in stages}, None, None, size_of(folder.path))
         for folder in dataset.folders()
     ]
-
-
-def _lost_row(folder: FilmFolder, stages: Sequence[Stage]) -> FilmRow:
-    """Status of a film without a readable `film.json`: a build with the film makes it again."""
-    cell = Cell(StageState.missing, "film.json is missing or damaged; build the film again, or `animegamer remove` it")
-    return FilmRow(folder.film_id, {stage.name: cell for stage in stages}, None, None, size_of(folder.path))
 
 
 def _row(folder: FilmFolder, stages: Sequence[Stage], unknown: Mapping[str, str], settings: ClipSettings) -> FilmRow:
@@ -167,7 +164,7 @@ def review_lines(dataset: Dataset, config: Config) -> list[str]:
     """Status lines of the reviews: reviewed clips, fields and reviewers, and a line per finding; none without any."""
     try:
         counts = count_reviews(load_reviews(dataset, review_path(dataset.root, config.review)))
-        # from the tables, like the reviews: a film to be cut anew has its reviewed clips still
+        # from the tables, like the reviews: a film that is to be cut again still has its reviewed clips
         clips = sum(len(folder.read_if_made("clips", Clip)) for folder in dataset.folders())
     except UserError as error:
         return [f"cannot be read: {error}"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from pipeline.core.atomic import HeldError, held
@@ -44,14 +44,12 @@ class Workspace:
 
     @property
     def is_copy(self) -> bool:
-        """True if the dataset is at an address and this is a local copy of it."""
+        """True if this is the local copy of a dataset at an address."""
         return self._mirror is not None
 
-    @contextmanager
-    def locked(self, purpose: str) -> Iterator[None]:
+    def locked(self, purpose: str) -> AbstractContextManager[None]:
         """Lock the dataset against a second build on this machine until the block ends, as `held` does."""
-        with held(self.dataset.root, purpose):
-            yield
+        return held(self.dataset.root, purpose)
 
     def check_free(self) -> None:
         """Raise a UserError if the folder is not a dataset, but has files that a build would replace."""

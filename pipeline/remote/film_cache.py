@@ -37,7 +37,7 @@ def local_film(folder: FilmFolder, progress: Progress) -> Iterator[FilmFolder]:
     """Yield the folder with its film's source as a file on this machine; a film at an address is fetched first.
 
     Raises:
-        RecordError: it cannot be fetched, or its content is not as planned, before the block or after it.
+        RecordError: it cannot be fetched, or its content is not as planned before or after the block.
     """
     film, root = folder.film, folder.path.parents[1]
     hashes = Hashes(root / FILM_HASHES)

@@ -10,7 +10,7 @@ of its object are stored in `.cache/mirror.json`; a file or object that differs 
 only the unfinished transfers are repeated.
 
 **Last push wins.** If a part of the dataset (a film's folder, `shards/`, a file at the top) has changed in the store
-since the last note, `pull` replaces the whole part and discards local changes to it. So no stage's record is combined
+since the last note, `pull` replaces the whole part and discards its local changes. So no stage's record is combined
 with another run's tables. If a part is unchanged in the store, local changes and removals are kept for the next push,
 also after an interrupted push. Local files unknown to the store are always kept.
 
@@ -45,7 +45,7 @@ _ORDER = (
     r"[^/]+",  # README.md, report.html, published.json: refer to the shards
     r"dataset\.json",  # names the films
 )
-"""Order of uploads: a file that refers to others comes after them. The last pattern that matches a name counts."""
+"""Order of uploads: files come after the files that they refer to. The last pattern that matches a name counts."""
 
 
 class Note(Record):

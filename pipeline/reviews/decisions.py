@@ -255,7 +255,7 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _reason(error: ValidationError) -> str:
-    """Faults of a line, on one short line that is safe to print: a hostile line is part of them."""
+    """Faults of a line, on one short line that is safe to print although it quotes a line that may be hostile."""
     text = printable(faults_of(error)).replace("Value error, ", "")
     return text if len(text) <= _MOST_REASON else f"{text[:_MOST_REASON]}..."
 

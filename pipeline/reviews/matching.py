@@ -22,7 +22,7 @@ _ROUNDING = 1e-6
 
 
 class Spanned(Protocol):
-    """Decision about a span of film, or another record of one."""
+    """Record about a span of film, such as a decision."""
 
     @property
     def film_sha256(self) -> str:

@@ -68,7 +68,7 @@ class Change:
     def joined(self, other: Change) -> Change:
         """Merge two overlapping changes: the frame of the longer one, the kind of the more gradual one.
 
-        A step within a gradual change is a part of it.
+        A step within a gradual change is part of that change.
         """
         longer = max(self, other, key=lambda change: change.after - change.before)
         kind = max(self.kind, other.kind, key=KINDS.index)

@@ -30,7 +30,7 @@ from pipeline.core.config import ClipSettings
 
 TOLERANCE_SECONDS = 0.0043
 """A frame that starts at most this long after the wanted time counts as on screen. Containers round timestamps to a
-millisecond, and 24000/1001 drifts from the grid by 2 ms in 2 s: without the tolerance the first step of every clip
+millisecond, and 24000/1001 drifts from the grid by 2 ms in 2 s. Without the tolerance, the first step of every clip
 would be a frame short. (Not a round number, so that no drift equals it exactly.)"""
 
 HELD_SECONDS = 30

@@ -110,7 +110,7 @@ def find_crop(job: CropJob, progress: Progress) -> Crop:
         return whole_picture(film, f"borders not looked for: none of {seen} keyframes is bright enough to judge by")
     borders = find_borders(votes, settings.black_luma)
     left, top = _even(borders.left), _even(borders.top)
-    width, height = upright_size(film)
+    width, height = film.upright_size
     return Crop(
         film_id=film.film_id,
         left=left,
@@ -125,7 +125,7 @@ def find_crop(job: CropJob, progress: Progress) -> Crop:
 def _votes(job: CropJob, progress: Progress) -> tuple[Votes, int]:
     """Return the levels of the keyframes that are bright enough, and the number of keyframes read."""
     film, settings = job.film, job.settings
-    width, height = upright_size(film)
+    width, height = film.upright_size
     rows, columns, places = [], [], []
     sdr_codes = gray_codes(film.transfer)
     seen = 0
@@ -147,15 +147,9 @@ def _votes(job: CropJob, progress: Progress) -> tuple[Votes, int]:
     return votes, seen
 
 
-def upright_size(film: Film) -> tuple[int, int]:
-    """Width and height in coded pixels after rotation."""
-    turned = film.rotation_degrees in (90, 270)
-    return (film.height, film.width) if turned else (film.width, film.height)
-
-
 def whole_picture(film: Film, *warnings: str) -> Crop:
     """Return the crop that keeps the whole picture."""
-    width, height = upright_size(film)
+    width, height = film.upright_size
     return Crop(film_id=film.film_id, left=0, top=0, width=width, height=height, frames_used=0, warnings=warnings)
 
 

@@ -13,7 +13,7 @@ clip does not matter, because clips of a re-cut film start anywhere. In Big Buck
 one picture differ in a few bits. A line of text over it changes about 20 bits, and two shots of the same place differ
 in 36 or more. A hash of 64 bits cannot separate these.
 
-Comparing all frames of 20,000 clips is too slow, so the 256 bits are read as 16 words of 16 bits, and only frames that
+Comparing all frames of 20,000 clips is too slow. So the 256 bits are read as 16 words of 16 bits, and only frames that
 agree exactly in one word are compared. No pair of up to 15 differing bits is missed; a pair of 24 bits is missed one
 time in forty. One matching frame makes two clips candidates, which are then compared in full.
 """

@@ -45,7 +45,7 @@ FAINT_LUMA, FAINT_SHARE = 4, 1e-3
 half a pixel changes 0.04 or more."""
 
 STRAY_SHARE = 1e-4
-"""Moving pixels on no more than this share are noise: else a dozen wrong vectors in a fade would set the scope."""
+"""Moving pixels on at most this share are noise: otherwise, a dozen wrong vectors in a fade would set the scope."""
 
 
 @dataclass(frozen=True)

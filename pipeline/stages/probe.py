@@ -188,7 +188,7 @@ def _end_seconds(packet: Packet[Stream]) -> float:
 
 @dataclass(frozen=True)
 class _Timing:
-    """Frame rate of a film, and its deviations from it."""
+    """Frame rate of a film, and the deviations of its frames."""
 
     fps: Fraction
     odd_intervals: int = 0

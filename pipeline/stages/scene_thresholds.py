@@ -53,7 +53,7 @@ DOUBT = 2.0
 MOST_FOUND = 0.06
 """Largest share of the picture before a change in doubt that is found again after it."""
 LONGEST_WAY = 0.125
-"""Longest way of most pixels during a change in doubt, in picture widths: farther on, pans show nothing of before."""
+"""Longest way of most pixels during a change in doubt, in picture widths: longer pans leave the old picture."""
 REACH = 0.75
 """Reach of a dissolve on either side of a step, over `transition_seconds`."""
 LOPSIDED = 0.2

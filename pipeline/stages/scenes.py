@@ -7,7 +7,7 @@ Hard cuts come from `hard_cuts.py`; dissolves, fades and wipes from `gradual.py`
 * Motion during a gradual change makes its misfit larger than `dissolve_misfit`, and pans and zooms fit as badly. Up to
   `DOUBT` times that misfit, the change stands if no certain change is near, and if the pictures before and after it
   have hardly a pixel in common, though most pixels do not move far.
-* Steps of a dissolve. Where moving scenes dissolve, one or several pictures look like cuts. At a real cut, the picture
+* Steps of a dissolve. If moving scenes dissolve, one or several pictures look like cuts. At a real cut, the picture
   before it shows the old scene alone, or the one after it the new scene; others near each other are one dissolve. The
   ends of gradual changes move on while the frames there are mixed (`changes.py`).
 * False detections. A gradual change that is longer than another one in it, and lopsided, is dropped (`changes.py`).

@@ -15,11 +15,11 @@ state. The cheapest sequence (Viterbi's algorithm, a second behind the film) bri
 free, and finds the jump of the phase at an edit.
 
 In clean film a sample is enough. After `QUIET` frames without a trace of telecine or interlace, one frame in `APART` is
-compared, or more until one shows that its fields are of one moment; in holds none does. Five frames of telecine show
-traces in three, and `APART` has no factor in common with five, so at most one such comparison in turn misses them. At
-the first trace the frames before it are compared after all: none of them is decided yet. A film once found not to be
-progressive is not sampled again, since single mixed frames between progressive ones, as at the edits of a badly
-restored film, would be missed.
+compared. In holds nothing moves, so the next frames are compared too, until the fields of one show the same moment.
+Three of five frames of telecine show traces, and `APART` has no factor in common with five, so at most one such
+comparison in turn misses them. At the first trace the frames before are compared after all: none of them is decided
+yet. A film once found not to be progressive is not sampled again, because sampling would miss single mixed frames
+between progressive ones, as at the edits of a badly restored film.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ telecine whose combs the coding has blurred is worth less than the two changes t
 LONE_COST = 0.8
 """Cost of a mixed frame among progressive ones: less than its combs, and three of them more than telecine."""
 TELECINE_COST = 0.002
-"""Cost of each frame of telecine, so that it is only found where something speaks for it."""
+"""Cost of each frame of telecine, so that it is only found if there is evidence."""
 INTERLACED_COST = 0.1
 ALL_COMBED = 0.25
 """Least share of the combs of fields three apart in interlaced fields one apart; in film some fields have none."""
 REPEAT_COST = 0.4
 """Cost of a progressive frame of which only one field moves. Thin level lines may all lie in one field."""
 ACROSS_COST = 0.8
-"""Cost of combs across frames where there should be none; thin lines that scroll look like it."""
+"""Cost of unexpected combs across frames; thin lines that scroll look like them."""
 NO_REPEAT_COST = 0.4
 """Cost of a field that should repeat and does not; in noise it does not."""
 QUIET = 240

@@ -110,7 +110,7 @@ class ColourTags:
         return cls(int(context.color_trc), int(context.color_primaries), int(context.colorspace))
 
     def seen_in(self, picture: VideoFrame) -> ColourTags:
-        """The tags of a decoded picture, with this transfer and these primaries where it has none."""
+        """The tags of a decoded picture, with this transfer and these primaries if it lacks them."""
         transfer, primaries = int(picture.color_trc), int(picture.color_primaries)
         return ColourTags(
             self.transfer if transfer == UNSPECIFIED else transfer,

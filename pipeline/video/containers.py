@@ -108,7 +108,7 @@ def film_streams(container: InputContainer) -> list[VideoStream]:
 def demux(container: InputContainer, *streams: Stream) -> Iterator[Packet[Any]]:
     """Yield the packets of these streams to the end of the file, then an empty one per stream to flush its decoder.
 
-    Behind a damaged part of an Ogg file, reading goes on: the first packet of each stream is marked corrupt.
+    After a damaged part of an Ogg file, reading continues, and the first packet of each stream is marked corrupt.
     """
     harmed: set[int] = set()
     errors_left = container.size // _OGG_PAGE + 2  # without a packet between them: as many as the whole file can give
@@ -158,14 +158,14 @@ class Repeats:
     """Recognition of packets that show the picture before them again, of one stream in the order of the file.
 
     In Theora they are empty; in MPEG-4 they hold a frame that is not coded. They are not for the decoder, which takes
-    an empty packet for the end of the film. Where XviD or DivX has packed two frames into one packet, the frame that is
-    not coded stands for the second of them, and is no repeat.
+    an empty packet for the end of the film. If XviD or DivX has packed two frames into one packet, the frame that is
+    not coded stands for the second of them, and is not a repeat.
     """
 
     def __init__(self, stream: VideoStream) -> None:
         self._is_mpeg4 = stream.codec_context.name == "mpeg4"
         self._packed = 0
-        """Frames packed into packets before, without a packet of their own so far."""
+        """Frames packed into earlier packets that have had no separate packet so far."""
 
     def has(self, packet: Packet[Any]) -> bool:
         """Take the next packet; return True if it is a repeat."""

@@ -100,7 +100,7 @@ class FilmReader:
         self._passed = 0
         self._origin: int | None = None
         self._jumped_origin: int | None = None
-        """Origin by which a frame whose time has gone back would follow the frame before it."""
+        """Origin by which a frame whose time has gone back would follow the last frame."""
         self._last: Frame | None = None
         self._shape: Fraction | None = None
         """Width over height of the pictures on the screen."""
@@ -122,7 +122,7 @@ class FilmReader:
         """Yield the intact frames that begin before `end_seconds`; damage is recorded as it is passed.
 
         Raises:
-            RecordError: the film changes to pictures of another shape. Crop and clip geometry are one decision for it.
+            RecordError: the film changes to pictures of another shape; crop and clip geometry are fixed for a film.
         """
         for picture in self._pictures():
             yield from self._repeated(picture.pts, end_seconds)

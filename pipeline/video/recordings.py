@@ -155,7 +155,7 @@ def _restarts(times: array[int]) -> list[int]:
 
 
 def _joined(recordings: list[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Times of all recordings, ascending: each goes on a frame after the one before."""
+    """Times of all recordings, ascending: each begins a frame after the end of the one before."""
     parts = [np.sort(recording) for recording in recordings]
     for before, part in pairwise(parts):
         part += before[-1] + max(1, round(np.median(np.diff(before)))) - part[0]

@@ -52,9 +52,8 @@ class Geometry:
     @classmethod
     def of(cls, film: Film, crop: Crop) -> Geometry:
         """Build the geometry from the probed film and its crop."""
-        turned = film.rotation_degrees in (90, 270)
-        size = (film.height, film.width) if turned else (film.width, film.height)
-        return cls(crop.left, crop.top, crop.width, crop.height, *size, film.rotation_degrees, film.sample_aspect)
+        size, turned = film.upright_size, film.rotation_degrees
+        return cls(crop.left, crop.top, crop.width, crop.height, *size, turned, film.sample_aspect)
 
     @property
     def pixel_aspect(self) -> Fraction:
@@ -165,7 +164,7 @@ class Scaler:
         if self._graph is None or key != self._key:
             self._key, self._graph = key, self._build(picture)
         if picture.color_trc in LOGARITHMIC:
-            picture.color_trc = BT709  # libswscale refuses the tag, which is taken as SDR in any case
+            picture.color_trc = BT709  # libswscale rejects the tag; the film is treated as SDR regardless
         self._graph.vpush(picture)
         scaled = self._graph.vpull()
         if self._transfer is None or not is_mapped(self._transfer):

@@ -206,7 +206,7 @@ def _format_of(clips: Sequence[ExportClip]) -> ClipFormat:
 
 
 def _family(request: ExportRequest, clips: ClipFormat) -> Preset | None:
-    """Preset of the models that the export is for: the requested one, or one whose frames and rate the clips have."""
+    """Preset of the models that the export is for: the request's, or a preset with the frames and rate of the clips."""
     trainer = request.trainer
     if request.preset:
         if trainer.presets and request.preset.name not in trainer.presets:
@@ -280,7 +280,7 @@ def _check_what_is_cut(plan: ExportPlan) -> None:
 
 
 def _is_finished(folder: FilmFolder, stages: Sequence[str]) -> bool:
-    """Return True if the captions and verdicts of a film belong to its clips, because no build has stopped on it.
+    """Return True if the captions and verdicts of a film belong to its clips, because its last build has finished.
 
     Comparing ids is not enough: clips of different lengths have the same id if they begin at the same time.
     """

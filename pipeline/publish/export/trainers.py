@@ -116,8 +116,8 @@ _MISSING_IN_PANDAS: Final = frozenset(
 """Missing values of `pandas.read_csv`."""
 
 
-# musubi-tuner: docs/dataset_config.md, docs/wan.md. Without `source_fps` all frames are taken at the rate they have;
-# `target_frames` must be 4n + 1 or is cut to it.
+# musubi-tuner: docs/dataset_config.md, docs/wan.md. Without `source_fps` all frames are used at their own rate;
+# `target_frames` is cut to 4n + 1 frames.
 _MUSUBI = Trainer(
     name="musubi-tuner",
     title="musubi-tuner",
