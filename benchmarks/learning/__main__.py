@@ -26,8 +26,15 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.learning.bench import Bench, Finding
-from benchmarks.learning.game_claims import free_text_claim, game_claim, history_claim
-from benchmarks.learning.shot_claims import adaptation_claim, autoencoder_claim, motion_claim, shots_claim
+from benchmarks.learning.claims import (
+    adaptation_claim,
+    autoencoder_claim,
+    free_text_claim,
+    game_claim,
+    history_claim,
+    motion_claim,
+    shots_claim,
+)
 from examples.world.shapes import FRAMES, HEIGHT, WIDTH
 from flows.console.terminal import say
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.learning.bench import Bench, Steps
-from benchmarks.learning.game_claims import free_text_claim, history_claim
+from benchmarks.learning.claims import free_text_claim, history_claim
 from benchmarks.learning.runs import Learned, game_terms, learn, recipe_of
 from examples.world.learning_films import AGAIN, FASTER, FIRST, SECOND, ShapeFilm, ShapeTurn, write_films
 from examples.world.shapes import DEEDS, HEIGHT, SPEEDS, WIDTH, ShapeClip, paint
