@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from statistics import mode
 from typing import Literal
 
 from pipeline.core.config import ClipSettings
@@ -24,6 +25,10 @@ Fate = Literal["kept", "dropped", "failed"]
 SCENE_EDGE = "scene edge"
 TOO_SHORT = "shorter than a clip"
 BETWEEN_CLIPS = "between clips"
+PASSED_OVER = "two scenes or a fade"
+SHARP = ("start", "cut", "damage")
+"""Beginnings of a scene at which no frame is mixed."""
+ROUNDING = 0.002
 PAST_END = "past --end"
 MISSING = "missing from the file"
 NOT_JUDGED = "not judged yet"
@@ -59,12 +64,12 @@ def film_spans(
     fates = {verdict.clip_id: _fate(verdict) for verdict in verdicts}
     used = film.used_seconds(end_seconds)
     members: dict[int, list[Clip]] = defaultdict(list)
-    for clip in clips:
+    for clip in sorted(clips, key=lambda clip: clip.start_seconds):
         members[clip.scene].append(clip)
-    margin = _margin_seconds(scenes, members)
+    margin, gap = _margin_seconds(scenes, members), _gap_seconds(members)
     spans = [Span(part.start_seconds, part.end_seconds, "failed", part.reason) for part in damage]
     for scene in scenes:
-        spans += _scene_spans(scene, sorted(members[scene.scene], key=lambda c: c.start_seconds), fates, margin)
+        spans += _scene_spans(scene, members[scene.scene], fates, margin, gap)
     tiles = _tiled(spans, used, slack=1 / float(film.fps))
     tiles.append(Span(used, film.duration_seconds, "dropped", PAST_END))
     tiles.append(Span(film.duration_seconds, film.duration_seconds + film.missing_seconds, "failed", MISSING))
@@ -87,27 +92,37 @@ def _fate(verdict: Verdict) -> tuple[Fate, str]:
 
 
 def _margin_seconds(scenes: Sequence[Scene], members: Mapping[int, Sequence[Clip]]) -> float:
-    """The margin at the ends of all scenes: the shortest time from a scene's start to its first clip."""
-    leads = [
-        min(clip.start_seconds for clip in members[scene.scene]) - scene.start_seconds
-        for scene in scenes
-        if members.get(scene.scene)
-    ]
-    return max(0.0, min(leads, default=0.0))
+    """The margin at scene ends: the time from a scene's start to its first clip that most scenes have."""
+    found = [members[scene.scene][0].start_seconds - scene.start_seconds for scene in scenes if members[scene.scene]]
+    usual = mode([round(lead, 3) for lead in found] or [0.0])
+    return max(0.0, next((lead for lead in found if round(lead, 3) == usual), 0.0))
+
+
+def _gap_seconds(members: Mapping[int, Sequence[Clip]]) -> float:
+    """The time between clips of a scene by the settings: the shortest of all."""
+    return min((gap for clips in members.values() for gap in _gaps(clips)), default=0.0)
+
+
+def _gaps(clips: Sequence[Clip]) -> list[float]:
+    return [max(0.0, other.start_seconds - one.end_seconds) for one, other in pairwise(clips)]
 
 
 def _scene_spans(
-    scene: Scene, clips: Sequence[Clip], fates: Mapping[str, tuple[Fate, str]], margin: float
+    scene: Scene, clips: Sequence[Clip], fates: Mapping[str, tuple[Fate, str]], margin: float, gap: float
 ) -> list[Span]:
-    """Spans of a scene: margin and transition, clips, the rest that is too short for another clip, margin."""
+    """Spans of a scene: margin and transition, clips, what they pass over, the rest that is too short, margin."""
     if not clips:
         return [Span(scene.start_seconds, scene.end_seconds, "dropped", TOO_SHORT)]
-    spans = [Span(scene.start_seconds, clips[0].start_seconds, "dropped", SCENE_EDGE)]
+    first = clips[0].start_seconds
+    edge = min(scene.start_seconds + margin, first) if scene.opened_by in SHARP and first > margin + ROUNDING else first
+    spans = [Span(scene.start_seconds, edge, "dropped", SCENE_EDGE), Span(edge, first, "dropped", PASSED_OVER)]
     for clip in clips:
         fate, reason = fates.get(clip.clip_id, ("dropped", NOT_JUDGED))
         spans.append(Span(clip.start_seconds, clip.end_seconds, fate, reason))
-    gaps = [(one.end_seconds, other.start_seconds) for one, other in pairwise(clips)]
-    spans += [Span(start, end, "dropped", BETWEEN_CLIPS) for start, end in gaps if end > start]
+    for clip, between in zip(clips, _gaps(clips), strict=False):
+        regular = clip.end_seconds + (gap if between > gap + ROUNDING else between)
+        spans.append(Span(clip.end_seconds, regular, "dropped", BETWEEN_CLIPS))
+        spans.append(Span(regular, clip.end_seconds + between, "dropped", PASSED_OVER))
     rest_end = max(clips[-1].end_seconds, scene.end_seconds - margin)
     spans.append(Span(clips[-1].end_seconds, rest_end, "dropped", TOO_SHORT))
     spans.append(Span(rest_end, scene.end_seconds, "dropped", SCENE_EDGE))
@@ -151,15 +166,13 @@ def why_no_clip(folder: FilmFolder, settings: ClipSettings) -> str | None:
         return None
     if not scenes:
         return "no clip: no frame of the film could be used"
-    film, clip_seconds = folder.film, span_seconds(settings)
-    # the mean rate of a variable one says nothing about the length of the margins
-    margins = 0.0 if film.variable_rate else 2 * settings.margin_frames / float(film.fps)
+    clip_seconds = span_seconds(settings)
     longest = max(scene.end_seconds - scene.start_seconds for scene in scenes)
-    if longest < clip_seconds + margins:
-        what = f"no scene is as long as a clip with its margins ({clip_seconds + margins:.3g} s)"
+    if longest < clip_seconds:
+        what = f"no scene is as long as a clip ({clip_seconds:.3g} s)"
     else:
         held = f"frames held longer than {HELD_SECONDS} s"
-        what = f"no scene has {clip_seconds:.3g} s between its margins, transitions and {held}"
+        what = f"no scene has {clip_seconds:.3g} s between its transitions and {held}"
     return f"no clip: {what}; the longest lasts {longest:.3g} s"
 
 

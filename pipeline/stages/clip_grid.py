@@ -12,6 +12,9 @@ their frames lie on one row of moments t_0 + n / fps. The last clip takes the la
 
 It reaches back into the clip before it, and is left out if nothing is left after that one.
 
+If a clip does not show one scene alone, a later start is tried, `TRIED_STEPS` frames of a clip at a time, and t_0 moves
+on by as much. If no start within the length of the clip is better, or the scene ends, the clip stays where it was.
+
 A frame that stays on screen for longer than `HELD_SECONDS`, mostly because of a wrong timestamp, is in no clip. Clips
 end before it, as at the end of a scene, and start again at the next frame, whose time is the new t_0.
 
@@ -22,8 +25,9 @@ look-ahead, so a film can be split while it is decoded.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Generic, Protocol, TypeVar
 
 from pipeline.core.config import ClipSettings
@@ -33,6 +37,8 @@ TOLERANCE_SECONDS = 0.0043
 millisecond, and 24000/1001 drifts from the grid by 2 ms in 2 s. Without the tolerance, the first step of every clip
 would be a frame short. (Not a round number, so that no drift equals it exactly.)"""
 
+TRIED_STEPS = 2
+"""Clip frames between the starts that are tried, a quarter of a second by default."""
 HELD_SECONDS = 30
 """Longest time on screen of a frame in clips: a timestamp that jumps by an hour would give 1,800 still clips."""
 
@@ -74,10 +80,14 @@ class ClipGrid(Generic[F, P]):
     Args:
         settings: frames, rate and spacing.
         keep: callback that converts a chosen frame into the picture to keep; called once per frame.
+        is_clean: callback that returns whether the pictures of a clip show one scene alone.
     """
 
-    def __init__(self, settings: ClipSettings, keep: Callable[[F], P]) -> None:
+    def __init__(
+        self, settings: ClipSettings, keep: Callable[[F], P], is_clean: Callable[[Sequence[P]], bool] = lambda _: True
+    ) -> None:
         self._settings = settings
+        self._is_clean = is_clean
         self._frames = settings.frames
         self._step_seconds = float(1 / settings.fps)
         self._grid_seconds = settings.seconds
@@ -90,7 +100,10 @@ class ClipGrid(Generic[F, P]):
         self._scene_start: float | None = None
         self._done = 0
         self._on_screen: F | None = None
+        self._shift = 0
+        """Clip frames by which the next clip starts later than on the grid."""
         self._chosen: list[tuple[int, P]] = []
+        """Frames from the next clip's place on the grid."""
         self._latest: deque[tuple[int, P]] = deque(maxlen=self._frames + 1)
         """The last frames of the row of moments, if `placing` is overlap."""
 
@@ -111,6 +124,8 @@ class ClipGrid(Generic[F, P]):
         if self._on_screen is not None and self._is_held(end_seconds):
             end_seconds = self._on_screen.seconds
         pieces = self._advance(end_seconds)
+        while self._shift:  # the scene ends before a better start was found
+            pieces += [self._piece(0), *self._advance(end_seconds)]
         last = self._last_piece(end_seconds)
         return [*pieces, last] if last else pieces
 
@@ -124,13 +139,26 @@ class ClipGrid(Generic[F, P]):
             return pieces
         while True:
             start = self._scene_start + self._done * self._grid_seconds
+            end = start + self._shift * self._step_seconds + self._span_seconds
             self._choose(start, until_seconds, self._on_screen)
-            if len(self._chosen) < self._frames or until_seconds + TOLERANCE_SECONDS < start + self._span_seconds:
+            if len(self._chosen) < self._frames + self._shift or until_seconds + TOLERANCE_SECONDS < end:
                 return pieces
-            ordinals, pictures = zip(*self._chosen, strict=True)
-            pieces.append(Piece(start, start + self._span_seconds, ordinals, pictures))
-            self._done += 1
-            self._chosen = []
+            if self._is_clean([picture for _, picture in self._chosen[self._shift :]]):
+                pieces.append(self._piece(self._shift))
+            elif self._shift + TRIED_STEPS < self._frames and self._settings.stride.denominator == 1:
+                self._shift += TRIED_STEPS
+            else:
+                pieces.append(self._piece(0))
+
+    def _piece(self, shift: int) -> Piece[P]:
+        """Return the next clip, which starts later than on the grid by `shift` frames, and go on after it."""
+        assert self._scene_start is not None
+        self._scene_start += shift * self._step_seconds
+        start = self._scene_start + self._done * self._grid_seconds
+        ordinals, pictures = zip(*self._chosen[shift : shift + self._frames], strict=True)
+        self._done, self._shift = self._done + 1, 0
+        self._chosen = self._chosen[shift + ceil(self._settings.stride) :]
+        return Piece(start, start + self._span_seconds, ordinals, pictures)
 
     def _last_piece(self, end_seconds: float) -> Piece[P] | None:
         """Return the clip of the last moments, which ends with the scene; None if the grid leaves no rest."""
@@ -149,15 +177,14 @@ class ClipGrid(Generic[F, P]):
         return Piece(start, start + self._span_seconds, ordinals, pictures, shared)
 
     def _choose(self, start: float, until_seconds: float, frame: F) -> None:
-        while len(self._chosen) < self._frames:
+        while len(self._chosen) < self._frames + self._shift:
             moment = start + len(self._chosen) * self._step_seconds
             if moment + TOLERANCE_SECONDS >= until_seconds:
                 return
             if self._kept is None or self._kept[0] != frame.ordinal:
                 self._kept = frame.ordinal, self._keep(frame)
             self._chosen.append(self._kept)
-            is_repeated = len(self._chosen) == 1 and self._done and self._settings.stride == self._frames - 1
-            if self._settings.placing == "overlap" and not is_repeated:
+            if self._settings.placing == "overlap":
                 self._latest.append(self._kept)
 
 

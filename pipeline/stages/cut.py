@@ -4,18 +4,22 @@ Telecine and interlace are undone on the way (`fields.py`). Every frame goes to 
 frame is passed to its scene's clip grid only once no cut can fall on it any more, and only the frames chosen by the
 grid are scaled to clip size. A clip is encoded in a second thread as soon as it is complete, so memory use does not
 depend on the length of a scene. Everything runs in a child process.
+
+A clip that begins in a fade, or that the second look takes for two scenes, gives way to a later one of its scene. A
+scene that is too short for a clip between its margins is used up to its ends.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 from av.video.frame import VideoFrame
 
 from pipeline.core.atomic import replacing
@@ -40,7 +44,8 @@ from pipeline.core.stage import Outcome, Resources, Stage
 from pipeline.core.store import FilmFolder
 from pipeline.stages.clip_grid import ClipGrid, Piece
 from pipeline.stages.scenes import Boundary, SceneFinder
-from pipeline.video.clip_files import write_clip
+from pipeline.stages.two_groups import second_look, small_gray
+from pipeline.video.clip_files import in_gray, write_clip
 from pipeline.video.colour import mapping_of
 from pipeline.video.fields import FieldRestorer, Treatment
 from pipeline.video.film_reader import FilmReader, Frame
@@ -49,6 +54,10 @@ from pipeline.video.scaling import Geometry, Scaler
 RAW_BYTES = 320 * 2**20
 """Memory limit for decoded pictures whose scene is not final; older pictures are scaled early, needed or not. Enough
 for every waiting frame of 1080p, so early scaling costs time only in larger films."""
+TWO_SCENES = 0.35
+"""Value of the second look above which another start is tried: the default of `[selection] max_two_groups`."""
+FADED = 0.5
+"""Contrast of the first picture of a clip, as a share of its median contrast, below which it begins in a fade."""
 CLIPS_IN_FLIGHT = 4
 """Largest number of complete clips that wait for the encoder."""
 FIELDS_DONE: dict[FieldKind, FieldsDone] = {
@@ -220,8 +229,23 @@ class _Chopper:
 
     def _open(self, ordinal: int, seconds: float, opened_by: str, clean_from: int) -> None:
         self._start = (ordinal, seconds, opened_by)
-        self._clean_from = clean_from + self._margin
-        self._grid: ClipGrid[_Waiting, VideoFrame] = ClipGrid(self._job.clips, lambda each: each.scaled(self._to_clip))
+        self._clean_from = clean_from
+        self._grid, self._to_the_ends = self._new_grid(self._is_one_scene), self._new_grid()
+        self._is_short = self._margin > 0
+        """True as long as the scene has no clip between its margins."""
+        self._pieces: list[Piece[VideoFrame]] = []
+        """Clips that reach to the ends of a short scene."""
+
+    def _new_grid(
+        self, is_clean: Callable[[Sequence[VideoFrame]], bool] = lambda _: True
+    ) -> ClipGrid[_Waiting, VideoFrame]:
+        return ClipGrid(self._job.clips, lambda frame: frame.scaled(self._to_clip), is_clean)
+
+    def _is_one_scene(self, pictures: Sequence[VideoFrame]) -> bool:
+        small_THW = small_gray(in_gray(pictures))
+        contrast_T = small_THW.std(axis=(1, 2))
+        is_faded = contrast_T[0] < FADED * np.median(contrast_T)
+        return not is_faded and second_look(small_THW, self._job.clips.fps) <= TWO_SCENES
 
     def _cut(self, boundary: Boundary) -> None:
         self._close(boundary.last_clean_before, boundary.frame, boundary.seconds)
@@ -238,6 +262,8 @@ class _Chopper:
         self._release(last_clean)
         clean_end = self._waiting[0].seconds if self._waiting else end_seconds
         self._write(self._grid.finish(clean_end))
+        if self._is_short:
+            self._use_to_the_ends(last_clean, end_seconds)
         ordinal, seconds, opened_by = self._start
         if end_frame > ordinal:
             self.scenes.append(
@@ -256,11 +282,23 @@ class _Chopper:
         """Pass the frames up to a margin before `last_clean` to the grid: their scene is final."""
         while self._waiting and self._waiting[0].ordinal <= last_clean - self._margin:
             frame = self._waiting.popleft()
-            if frame.ordinal >= self._clean_from:
+            if frame.ordinal >= self._clean_from and self._is_short:
+                self._pieces += self._to_the_ends.add(frame)
+            if frame.ordinal >= self._clean_from + self._margin:
                 self._write(self._grid.add(frame))
+
+    def _use_to_the_ends(self, last_clean: int, end_seconds: float) -> None:
+        """Write the clips of a scene that has none between its margins."""
+        margin = [frame for frame in self._waiting if frame.ordinal <= last_clean]
+        clean_end = self._waiting[len(margin)].seconds if len(self._waiting) > len(margin) else end_seconds
+        pieces = [
+            piece for frame in margin if frame.ordinal >= self._clean_from for piece in self._to_the_ends.add(frame)
+        ]
+        self._write([*self._pieces, *pieces, *self._to_the_ends.finish(clean_end)])
 
     def _write(self, pieces: Iterable[Piece[VideoFrame]]) -> None:
         for piece in pieces:
+            self._is_short = False
             self._writer.add(piece, scene=len(self.scenes))
 
 

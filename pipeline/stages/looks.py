@@ -31,7 +31,7 @@ from pipeline.core.records import Clip, Looks
 from pipeline.core.stage import Outcome, Resources, Stage, attempt_each
 from pipeline.core.store import FilmFolder
 from pipeline.stages.duplicates import frame_hash
-from pipeline.stages.two_groups import second_look
+from pipeline.stages.two_groups import second_look, small_gray
 from pipeline.video.clip_files import read_clip_gray, read_clip_in_part
 
 DARK_LUMA = 24
@@ -42,7 +42,6 @@ measured clips of 720x480 at crf 17 and 23. Coding changes held drawings by at m
 sigma 5. A soft background that pans by half a pixel changes by 3.9 or more. A mouth of 7x4 pixels that opens by two
 pixels changes by 4.8. The windows overlap, since motion on the border of two cells might change neither enough."""
 
-_SMALL = (180, 120)
 _SIDE = 320
 _STRIDE = 32
 _PIXEL_SCORE = 0.3
@@ -100,7 +99,7 @@ class MeasureLooks(Stage):
 
 def measure_looks(clip_id: str, fps: Fraction, frames_THW: NDArray[np.uint8], text: TextFacts | None) -> Looks:
     """Measure one clip from the full-range luma of its frames, and the result of `find_text` if text is searched."""
-    small_THW = np.stack([small_gray(frame_HW) for frame_HW in frames_THW])
+    small_THW = small_gray(frames_THW)
     return Looks(
         clip_id=clip_id,
         light=float(small_THW.mean()),
@@ -125,11 +124,6 @@ def _most_change(step_HW: NDArray[np.float32]) -> float:
     margin = STILL_WINDOW // 2
     means_HW = cv2.blur(step_HW, (STILL_WINDOW, STILL_WINDOW))[margin:-margin, margin:-margin]
     return float(np.abs(means_HW).max())
-
-
-def small_gray(frame_HW: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return the small picture of a frame's luma at full range."""
-    return np.asarray(cv2.resize(frame_HW, _SMALL, interpolation=cv2.INTER_AREA), np.uint8)
 
 
 @dataclass(frozen=True)

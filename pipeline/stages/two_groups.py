@@ -45,6 +45,8 @@ from pipeline.stages.same_scene import (
     tiny_gray,
 )
 
+SMALL = (180, 120)
+"""Width and height of small pictures."""
 RATE, WINDOW = 8, 16
 """Pictures a second that are compared, and their number: two seconds."""
 BAR_LUMA, BAR_RANGE = 24, 6
@@ -89,6 +91,11 @@ MOST_EDGES = 0.28
 """Largest share of the edges found again in another scene."""
 LONGEST_WAY = 0.15
 """Longest way of most pixels, in picture widths: farther on, nothing of the same scene is found again either."""
+
+
+def small_gray(frames_THW: np.ndarray) -> np.ndarray:
+    """Return the small pictures of frames' luma at full range, THW uint8."""
+    return np.stack([cv2.resize(frame_HW, SMALL, interpolation=cv2.INTER_AREA) for frame_HW in frames_THW])
 
 
 def second_look(pictures_THW: np.ndarray, fps: Fraction) -> float:

@@ -113,13 +113,13 @@ def read_clip(path: Path) -> Picture:
 
 def read_clip_gray(path: Path) -> Picture:
     """The luma of all frames of a clip at full range 0..255: `frames_THW` uint8; faster than colour. Raises as well."""
-    return _in_gray(_clip_frames(path))
+    return in_gray(_clip_frames(path))
 
 
 def read_clip_in_part(path: Path, choose: Callable[[int], Sequence[int]]) -> tuple[Picture, Picture]:
     """All frames of a clip as from `read_clip_gray`, and some as from `read_clip`; `choose` gets the number of all."""
     frames = _clip_frames(path)
-    return _in_gray(frames), _in_colour([frames[index] for index in choose(len(frames))])
+    return in_gray(frames), _in_colour([frames[index] for index in choose(len(frames))])
 
 
 def read_frames(path: Path, choose: Callable[[int], Sequence[int]], width: int, height: int) -> Picture:
@@ -236,7 +236,8 @@ def _in_colour(frames: Sequence[VideoFrame]) -> Picture:
     return frames_THWC
 
 
-def _in_gray(frames: Sequence[VideoFrame]) -> Picture:
+def in_gray(frames: Sequence[VideoFrame]) -> Picture:
+    """The luma of frames as `write_clip` takes them, at full range 0..255: `frames_THW` uint8."""
     frames_THW = np.empty((len(frames), frames[0].height, frames[0].width), np.uint8)
     for frame, picture_HW in zip(frames, frames_THW, strict=True):
         cv2.LUT(_luma(frame), FULL_RANGE, dst=picture_HW)

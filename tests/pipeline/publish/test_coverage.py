@@ -78,11 +78,21 @@ def test_a_scene_is_margin_clips_rest_and_margin() -> None:
 
 
 def test_a_transition_belongs_to_the_edge_of_the_scene_after_it() -> None:
-    one, two = scene_of(0, 0.0, 4.0), scene_of(1, 4.0, 10.0)
+    one, two = scene_of(0, 0.0, 4.0), scene_of(1, 4.0, 10.0).model_copy(update={"opened_by": "dissolve"})
     clips = [*clips_of(one), *clips_of(two, transition=0.5)]
     spans = film_spans(records.film(seconds=10.0), [one, two], [], clips, [verdict_on(clip) for clip in clips], None)
     assert_tiles(spans, 10.0)
     assert seconds_of(spans)["dropped", "scene edge"] == pytest.approx(4 * MARGIN + 0.5, abs=1e-5)
+
+
+def test_what_clips_pass_over_and_scenes_used_to_their_ends_are_named() -> None:
+    one, two, short = scene_of(0, 0.0, 4.5), scene_of(1, 4.5, 11.0), scene_of(2, 11.0, 13.1)
+    clips = [*clips_of(one), *clips_of(two, transition=0.5), clip_at(2, 11.0)]
+    clips[3] = clip_at(1, clips[2].end_seconds + 0.75)  # it moves on
+    spans = film_spans(records.film(seconds=13.1), [one, two, short], [], clips, [verdict_on(c) for c in clips], None)
+    assert_tiles(spans, 13.1)
+    assert seconds_of(spans)["dropped", "two scenes or a fade"] == pytest.approx(0.5 + 0.75, abs=1e-5)
+    assert seconds_of(spans)["kept", ""] == 2 * len(clips)
 
 
 def test_damage_missing_film_and_an_early_end_are_named() -> None:
@@ -167,11 +177,11 @@ def remarks(place: Path, make: Callable[[Path], Path], **clips: Any) -> list[str
     [
         (
             partial(make_film, frames=90, scenes=(0, 30, 60)),
-            "no clip: no scene is as long as a clip with its margins (2.17 s); the longest lasts 1.25 s",
+            "no clip: no scene is as long as a clip (2 s); the longest lasts 1.25 s",
         ),
         (
             partial(make_film, frames=60, times=HELD),
-            "no clip: no scene has 2 s between its margins, transitions and frames held longer than 30 s; "
+            "no clip: no scene has 2 s between its transitions and frames held longer than 30 s; "
             "the longest lasts 42.5 s",
         ),
     ],

@@ -36,8 +36,12 @@ def variable(seed: int, frames: int) -> list[Fraction]:
     return times
 
 
-def chop(times: Sequence[Fraction], end: Fraction, settings: ClipSettings) -> list[Piece[int]]:
-    grid: ClipGrid[Instant, int] = ClipGrid(settings, lambda frame: frame.ordinal)
+def chop(
+    times: Sequence[Fraction], end: Fraction, settings: ClipSettings, mixed: Sequence[int] = ()
+) -> list[Piece[int]]:
+    grid: ClipGrid[Instant, int] = ClipGrid(
+        settings, lambda frame: frame.ordinal, lambda shown: not {*shown} & {*mixed}
+    )
     pieces = [piece for at, time in enumerate(times) for piece in grid.add(Instant(at, float(time)))]
     return pieces + grid.finish(float(end))
 
@@ -71,6 +75,28 @@ def test_a_frame_is_kept_once_however_often_it_is_chosen() -> None:
         grid.add(Instant(at, seconds))
     grid.finish(4.5)
     assert kept == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("placing", ["grid", "overlap"])
+@pytest.mark.parametrize("frames", [16, 17])
+def test_a_clip_moves_on_past_mixed_frames(frames: int, placing: Literal["grid", "overlap"]) -> None:
+    settings, times = ClipSettings(frames=frames, placing=placing), constant(Fraction(8), 16 * 4 + 5)
+    end = times[-1] + Fraction(1, 8)
+    pieces = chop(times, end, settings, mixed=range(18, 23))
+    starts = [piece.source_frames[0] for piece in pieces]
+    assert starts == {"grid": [0, 24, 40], "overlap": [0, 24, 40, 69 - frames]}[placing]
+    assert all(
+        list(piece.source_frames) == list(range(start, start + frames))
+        for piece, start in zip(pieces, starts, strict=True)
+    )
+    assert [float(piece.start_seconds) for piece in pieces] == [start / 8 for start in starts]
+
+
+@pytest.mark.parametrize("end", [20, 40, 64])
+def test_a_clip_stays_where_no_start_is_better(end: int) -> None:
+    times = constant(Fraction(8), end)
+    plain = chop(times, times[-1] + Fraction(1, 8), ClipSettings())
+    assert chop(times, times[-1] + Fraction(1, 8), ClipSettings(), mixed=range(end)) == plain
 
 
 @pytest.mark.parametrize("placing", ["grid", "overlap"])

@@ -80,6 +80,29 @@ def test_only_the_picture_inside_the_borders_is_shown(tmp_path: Path) -> None:
     assert read_clip(folder.clip_path(clip.clip_id))[:, [0, -1]].mean() > 50
 
 
+def test_a_scene_too_short_for_margins_is_used_to_its_ends(tmp_path: Path) -> None:
+    scenes = (0, 50, 97, 147)  # 2.08 s, 1.96 s, 2.08 s and more than 2.17 s
+    film = make_film(tmp_path / "film.mp4", frames=147 + 60, scenes=scenes, size=(192, 108))
+    folder, result = cut(tmp_path, film)
+    assert [barcodes(folder, clip)[0] for clip in result.clips] == [0, 97, 149]
+
+
+def test_a_clip_moves_on_past_a_fade_and_past_two_scenes(tmp_path: Path) -> None:
+    one, two = paint_pictures(2, (320, 180), scenes=(0, 1), barcode=False)
+
+    def paint(number: int, picture: Picture) -> None:
+        picture[:] = one if number < 100 else two
+        if number < 16:
+            picture[:] = picture * (number / 16)
+
+    film = make_film(tmp_path / "film.mp4", frames=200, barcode=False, paint=paint)
+    folder = folder_of(tmp_path, film)
+    blind = replace(job_of(folder), scenes=SceneSettings(min_content=100, changed_share=1, dissolve_misfit=0))
+    result = cut_film(blind, silent)
+    assert len(result.scenes) == 1, "the finder sees neither"
+    assert [clip.source_frames[0] for clip in result.clips] == [14, 98, 146]
+
+
 def test_no_clip_reaches_into_a_dissolve(tmp_path: Path) -> None:
     one, two = paint_pictures(2, (320, 180), scenes=(0, 1), barcode=False)
 
