@@ -92,8 +92,8 @@ def test_a_clip_moves_on_past_a_fade_and_past_two_scenes(tmp_path: Path) -> None
 
     def paint(number: int, picture: Picture) -> None:
         picture[:] = one if number < 100 else two
-        if number < 16:
-            picture[:] = picture * (number / 16)
+        if number < 24:
+            picture[:] = picture * (number / 24)
 
     film = make_film(tmp_path / "film.mp4", frames=200, barcode=False, paint=paint)
     folder = folder_of(tmp_path, film)
