@@ -59,18 +59,6 @@ def test_a_failure_that_is_not_in_the_film_is_listed_too(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_one_content_under_two_names_is_one_film(tmp_path: Path) -> None:
-    film = small_film(tmp_path / "film.mp4")
-    copy = tmp_path / "another name.mp4"
-    copy.write_bytes(film.read_bytes())
-    request = BuildRequest(films=(film, copy), out=tmp_path / "data", config=FAST, until=Until.crop)
-    assert built(request).is_completed()
-    (folder,) = Dataset(tmp_path / "data").folders()
-    assert folder.film.name == "film.mp4"
-    assert [path.name for path in (tmp_path / "data" / "films").iterdir()] == [folder.film_id]
-
-
-@pytest.mark.slow
 def test_a_film_left_half_redone_is_not_published(tmp_path: Path) -> None:
     """Its later tables refer to clips that no longer exist."""
     (first, data), second = copy_of_built(tmp_path), small_film(tmp_path / "second.mp4", frames=150)

@@ -128,11 +128,6 @@ def assert_all_phases_end(process: subprocess.Popen[str], folder: Path) -> None:
     assert Checkpoint.open(folder / "run" / "adapt" / "result").config.size == "tiny"
 
 
-@pytest.mark.nightly
-def test_all_phases_in_their_order(tmp_path: Path) -> None:
-    assert_all_phases_end(train("all", tmp_path, ONE_STEP), tmp_path)
-
-
 def stopped_by(sent: signal.Signals, process: subprocess.Popen[str], folder: Path) -> tuple[int, str]:
     """Send a signal to the group of a process at step 5, as a terminal does. Return the saved step and the messages."""
     assert process.stderr
@@ -164,20 +159,6 @@ def test_a_signal_to_all_phases_saves_the_phase_in_progress_and_the_same_command
     # fewer steps: those of a phase under way may change
     process = train("all", tmp_path, SAVED_BY_SIGNALS.replace("steps = 200", f"steps = {step + 1}"))
     assert_all_phases_end(process, tmp_path)
-
-
-@pytest.mark.nightly
-def test_all_phases_killed_and_gone_on_with(tmp_path: Path) -> None:
-    process = train("all", tmp_path, SMALL)
-    try:
-        assert process.stderr
-        for line in process.stderr:
-            if "joint, step 3" in line:
-                break
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-    assert_all_phases_end(train("all", tmp_path, SMALL), tmp_path)
 
 
 @pytest.mark.nightly

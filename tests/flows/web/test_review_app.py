@@ -120,23 +120,6 @@ def test_a_file_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
         assert post(page.http, {"clip": clip, **MOTION}).status_code == 200
 
 
-def test_parallel_requests_lose_nothing(tmp_path: Path) -> None:
-    with reviewing(tmp_path) as page:
-        ids = page.ids
-
-        def work(start: int) -> None:
-            for clip in ids[start::4]:
-                assert post(page.http, {"clip": clip, **MOTION}).status_code == 200
-
-        threads = [threading.Thread(target=work, args=(start,)) for start in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert len(page.lines()) == len(ids)
-        assert page.http.get("/api/reviews").json()["reviews"].keys() == set(ids)
-
-
 @pytest.mark.slow
 def test_kill_9_of_the_command_loses_nothing_that_was_confirmed(tmp_path: Path) -> None:
     root = tmp_path / "data"

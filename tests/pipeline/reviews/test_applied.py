@@ -28,12 +28,12 @@ from tests.support.datasets.built_dataset import SMALL, build_here
 from tests.support.media.films import make_film
 from tests.support.media.painted_clips import make_cast
 
-SCENES = [0, 110, 220, 330]
-FRAMES = 440
+SCENES = [0, 80, 160]
+FRAMES = 240
 
 
 class Built:
-    """Dataset of a film of four scenes, with a cast and captions by rules."""
+    """Dataset of a film of three scenes, a clip each, with a cast and captions by rules."""
 
     def __init__(self, root: Path, **sections: Any) -> None:
         self.root = root
