@@ -144,7 +144,7 @@ def test_a_baseline_gets_its_states_from_a_language_model_and_asks_for_no_scene_
         out, named = tmp_path / "out", agents("gc")
         with stopped_after(3):  # after two turns
             run_evaluation(out, benchmark, named, OPTIONS, endpoint=endpoint)
-        with pytest.raises(UserError, match="gc is routed by director: name it with --server and --model"):
+        with pytest.raises(UserError, match="gc is routed by director: name that model with --server"):
             run_evaluation(out, benchmark, [f"again={brief_baseline('gc')}"], OPTIONS)
         with pytest.raises(EvaluationError, match=r"\(gc \w+, routed by director\), not"):
             run_evaluation(out, benchmark, named, OPTIONS)

@@ -59,5 +59,5 @@ def test_a_longer_game_goes_on_to_the_same_shots(tmp_path: Path, capsys: pytest.
 def test_a_story_drawn_at_once_is_not_gone_on_with(tmp_path: Path) -> None:
     game, out = tmp_path / "game.txt", tmp_path / "out"
     play_baseline("gsc", written(game, STORY[:1]), brief_baseline("gsc"), out, device="cpu")
-    with pytest.raises(GameError, match=r"gsc draws a story at once.*--out"):
+    with pytest.raises(GameError, match=r"gsc draws a whole story at once.*--out"):
         play_baseline("gsc", written(game, STORY[:2]), brief_baseline("gsc"), out, device="cpu")
