@@ -51,7 +51,7 @@ def test_a_film_that_leaves_the_shards_is_named(tmp_path: Path, capsys: pytest.C
 def test_a_film_without_a_clip_is_named_with_the_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     film, data = make_film(tmp_path / "short.mp4", frames=90, scenes=(0, 30, 60), size=(180, 320)), tmp_path / "data"
     said = summary_of(film, data, capsys)
-    no_clip = "no clip: no scene is as long as a clip with its margins (2.17 s); the longest lasts 1.25 s"
+    no_clip = "no clip: no scene is as long as a clip (2 s); the longest lasts 1.25 s"
     assert f"short.mp4: {no_clip}\n" in said
     assert "short.mp4: vertical film: clips show 38 % of its height" in said
     dataset = Workspace(str(data)).dataset
