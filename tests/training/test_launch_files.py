@@ -56,7 +56,7 @@ def test_batches_for_two_machines_are_shared_by_sixteen_processes() -> None:
     recipe = read_recipe("full", path=ROOT / "training" / "launch" / "two-machines.toml")
     for phase in PHASES:
         check_batch(phase, loop_of(recipe, phase), 16)
-    with pytest.raises(UserError, match="a batch of 24 cannot be shared by 16 processes"):
+    with pytest.raises(UserError, match="16 processes cannot share a batch of 24"):
         check_batch("joint", read_recipe("full").shot.joint, 16)
 
 
