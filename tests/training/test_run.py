@@ -196,7 +196,7 @@ def test_two_processes_that_share_the_weights_train_as_one(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"shot": {"joint": {"batch_size": 3}}}, "joint: a batch of 3 cannot be shared by 2 processes"),
+        ({"shot": {"joint": {"batch_size": 3}}}, "joint: 2 processes cannot share a batch of 3"),
         ({"autoencoder": {}}, "autoencoder.stills: a process gets 2 examples a step, not a multiple of micro_batch 4"),
     ],
 )
