@@ -46,6 +46,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_few_frames_stand_between_a_build_and_the_post_of_a_caption(tmp_path: Path) -> None:
     make_cast(tmp_path / "cast", "Ponyo", "Sosuke")
     film, config = numbered_film(tmp_path / "film.mp4", 0), tmp_path / "config.toml"

@@ -11,6 +11,7 @@ import pytest
 from benchmarks.model import random_config, step_tflop, table_of
 
 
+@pytest.mark.slow
 def test_the_work_of_a_full_step_is_what_arithmetic_says() -> None:
     tokens, width, layers = 226 + 5 * 30 * 45, 1920, 30
     projections = 12 * width**2 * 2 * tokens  # q, k, v, out, and a feed-forward of four widths there and back

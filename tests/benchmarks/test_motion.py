@@ -28,6 +28,7 @@ def test_the_figure_moves_by_its_speed_before_a_still_background() -> None:
     assert np.array_equal(one_HWC[:, :180], other_HWC[:, :180])
 
 
+@pytest.mark.slow
 def test_the_default_measures_what_moves() -> None:
     cases = [case for case in all_cases() if (case.speed_px, case.held, case.texture) == (8.0, 2, "painted")]
     measured = list(measure(MotionSettings(), cases))

@@ -78,6 +78,7 @@ def test_scenes_are_the_instructions_with_the_states_of_their_motion() -> None:
         assert router.route((), "They fly").state == NEUTRAL
 
 
+@pytest.mark.slow
 def test_steadier_frames_get_higher_scores_and_the_favour_is_found(tmp_path: Path) -> None:
     evaluation = painted_evaluation(tmp_path, agents=("quick", "still"), games=4, turns=5)
     for game in evaluation.benchmark.games:

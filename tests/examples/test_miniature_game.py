@@ -59,6 +59,7 @@ def test_the_packed_model_is_small() -> None:
     assert sum(path.stat().st_size for path in PACKED.rglob("*") if path.is_file()) <= MOST_BYTES
 
 
+@pytest.mark.slow
 def test_the_packed_model_takes_the_place_of_a_trained_one_but_never_of_a_training(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="run the step `image-encoder` first"):
         unpack_model(tmp_path / "new")

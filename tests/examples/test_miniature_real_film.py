@@ -30,6 +30,7 @@ def drawn(own: list[Tensor], of: Callable[[int], Tensor]) -> list[Drawn]:
     return [Drawn("run", clip, of(number)) for number, clip in enumerate(own)]
 
 
+@pytest.mark.slow
 def test_a_held_out_clip_drawn_as_a_training_clip_is_memorised(engine: Engine) -> None:
     shown, held_out = clips(1), clips(2)
     found = memorised(engine, drawn(shown, lambda number: shown[number - 1]), drawn(held_out, shown.__getitem__))

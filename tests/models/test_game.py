@@ -209,6 +209,7 @@ def test_invalid_settings_are_refused(tmp_path: Path) -> None:
         Engine.load(tmp_path / "nowhere")
 
 
+@pytest.mark.slow
 def test_offload_plays_the_same_turn_and_decodes_in_tiles(engine: Engine) -> None:
     small = shaken(Engine.load(brief_checkpoint(), EngineOptions("cpu", steps=2, offload=True)))
     (turn,), (expected,) = Game(small).play("Qiqi runs"), Game(engine).play("Qiqi runs")

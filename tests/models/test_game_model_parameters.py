@@ -73,6 +73,7 @@ def test_another_vocabulary_is_refused() -> None:
         wrap_language_model(base, GameModelConfig())
 
 
+@pytest.mark.slow
 def test_full_size_has_the_published_numbers_of_parameters() -> None:
     shape = MistralConfig(
         vocab_size=32000, hidden_size=4096, intermediate_size=14336, num_hidden_layers=32, num_attention_heads=32,

@@ -33,6 +33,7 @@ def shown(cell: Any, kind: str) -> str:
     return str(cell.outputs[-1].data[kind])
 
 
+@pytest.mark.slow
 def test_every_cell_shows_something(cells: list[Any]) -> None:
     assert len(cells) > 8
     assert all(cell.outputs and cell.outputs[-1].output_type == "execute_result" for cell in cells)

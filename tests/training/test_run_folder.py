@@ -26,6 +26,7 @@ def test_fp16_without_a_gpu_is_refused(tmp_path: Path) -> None:
         RunFolder(tmp_path, str(small_dataset())).accelerator("fp16", "shot")
 
 
+@pytest.mark.slow
 def test_a_network_is_freed_after_its_phase(tmp_path: Path) -> None:
     run = RunFolder(tmp_path, str(small_dataset()), trackers=())
     loop = LoopSettings(steps=1, batch_size=1, micro_batch=1, learning_rate=1e-3)

@@ -77,6 +77,7 @@ def test_a_language_model_without_the_tokens_of_the_game_is_refused() -> None:
         checkpoint.game_model()
 
 
+@pytest.mark.slow
 def test_saved_weights_are_loaded_to_the_bit_and_change_the_identity(tmp_path: Path) -> None:
     checkpoint = new_checkpoint(tmp_path / "checkpoint", _config(), seed=1)
     assert not list(checkpoint.folder.rglob("*adapter*"))

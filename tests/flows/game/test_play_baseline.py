@@ -22,6 +22,7 @@ def written(path: Path, lines: list[str]) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_file_becomes_the_game_that_the_agent_plays_and_no_other_is_mixed_in(tmp_path: Path) -> None:
     out, game = tmp_path / "out", written(tmp_path / "game.txt", STORY[:2])
     film = play_baseline("gc", game, brief_baseline("gc"), out, seed=3, device="cpu")

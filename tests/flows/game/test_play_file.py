@@ -144,6 +144,7 @@ def played(tmp_path: Path) -> Path:
     return tmp_path / "out"
 
 
+@pytest.mark.slow
 def test_another_game_is_not_mixed_in(tmp_path: Path, played: Path) -> None:
     before = shots(played)
     refused: list[tuple[dict[str, float], list[str], str]] = [
@@ -177,6 +178,7 @@ def test_one_process_at_a_time_plays_in_a_folder_and_the_second_changes_nothing(
         play_file(game, brief_checkpoint(), tmp_path / "file", ONE_STEP)
 
 
+@pytest.mark.slow
 def test_another_checkpoint_is_not_mixed_in(tmp_path: Path, played: Path) -> None:
     """Even one of the same shape: what counts is what the weights are."""
     other = Path(shutil.copytree(brief_checkpoint(), tmp_path / "other"))

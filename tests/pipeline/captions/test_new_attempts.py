@@ -155,6 +155,7 @@ def test_a_trial_asks_again(server: CaptionServer, folder: FilmFolder, cast: Cas
     assert all(caption.fault is None for caption in captions(folder))
 
 
+@pytest.mark.slow
 def test_a_batch_that_runs_twice_in_a_build_makes_one_attempt(
     server: CaptionServer, folder: FilmFolder, cast: Cast
 ) -> None:

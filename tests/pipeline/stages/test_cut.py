@@ -55,6 +55,7 @@ def test_clips_show_the_frames_of_the_grid(tmp_path: Path, rate: Fraction, frame
     assert [scene.start_frame for scene in result.scenes] == list(scenes)
 
 
+@pytest.mark.slow
 def test_the_last_clip_of_a_scene_reaches_back_and_no_second_counts_twice(tmp_path: Path) -> None:
     count, scenes = 24 * 8, (0, 24 * 5)
     film = make_film(tmp_path / "film.mp4", frames=count, fps=Fraction(24), scenes=scenes, size=(192, 108))
@@ -140,6 +141,7 @@ def test_tiny_films(tmp_path: Path, frames: int, size: tuple[int, int]) -> None:
     assert len(result.clips) == (frames > 52)
 
 
+@pytest.mark.slow
 def test_frames_with_a_long_wait_are_scaled_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     film = make_film(tmp_path / "film.mp4", frames=120, scenes=(0, 56))
     folder = folder_of(tmp_path, film)

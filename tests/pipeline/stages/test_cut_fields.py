@@ -29,6 +29,7 @@ def telecined_film(path: Path, pictures: int = PICTURES, **coding: object) -> Pa
     return write_film(path, video, fps=Fraction(30_000, 1001), **coding)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "coding",
     [

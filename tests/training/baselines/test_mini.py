@@ -128,6 +128,7 @@ def test_a_run_makes_it_of_a_checkpoint_and_of_no_other_afterwards(
         train_baseline("gc", place("run"), recipe, other)
 
 
+@pytest.mark.slow
 def test_after_its_folder_is_removed_it_is_made_of_the_checkpoint_that_is_named_now(
     checkpoint: Checkpoint, place: Callable[[str], RunFolder], tmp_path: Path
 ) -> None:

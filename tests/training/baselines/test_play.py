@@ -79,6 +79,7 @@ def test_the_same_seed_plays_the_same_game(kind: BaselineKind) -> None:
     assert not np.array_equal(turns[0], played(4, [STORY])[0])
 
 
+@pytest.mark.slow
 def test_the_router_determines_the_scene_and_the_values() -> None:
     script = Script()
     routed = GC.load(brief_baseline("gc"), router=script, seed=3)

@@ -20,6 +20,7 @@ def figures_of(evaluation: EvaluationFolder) -> Figures:
 HOSTILE = "run</td><script>document.title='owned'</script><img src=x onerror=alert(1)>"
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_the_page_shows_tables_curves_and_games_at_both_widths(tmp_path: Path, chromium: Browser) -> None:
     evaluation = make_evaluation(tmp_path, motion=HOSTILE)

@@ -62,6 +62,7 @@ def texts(out: Path) -> dict[str, str]:
     return {path.name: path.read_text(encoding="utf-8") for path in out.iterdir() if path.is_file()}
 
 
+@pytest.mark.slow
 def test_exports_killed_at_any_write_keep_a_card_of_the_user_and_set_none_of_theirs_aside(
     dataset: Dataset, tmp_path: Path
 ) -> None:
@@ -93,6 +94,7 @@ def test_what_was_set_aside_is_not_replaced_by_what_is_set_aside_later(dataset: 
     assert versions == {f"README.md.old{number + 1 if number else ''}": f"my version {number}\n" for number in range(4)}
 
 
+@pytest.mark.slow
 def test_a_card_changed_after_a_kill_is_set_aside_and_the_new_one_written(dataset: Dataset, tmp_path: Path) -> None:
     start = tmp_path / "out"
     export(dataset, start, "one")

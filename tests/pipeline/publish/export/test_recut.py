@@ -102,6 +102,7 @@ def test_one_odd_step_does_not_make_a_film_of_24000_1001_too_slow(tmp_path: Path
     assert numbers(tmp_path / f"videos/{float(times[100]):g}.mp4") == list(range(100, 149))
 
 
+@pytest.mark.slow
 def test_times_rounded_to_milliseconds_make_no_step_uneven(tmp_path: Path) -> None:
     """Matroska rounds times, and starts on a grid of 2 seconds drift against frames of 24000/1001 a second."""
     path = make_film(tmp_path / "film.mkv", frames=340, fps=Fraction(24_000, 1001))

@@ -30,6 +30,7 @@ def overall(figures: Figures, agent: str) -> dict[str, float]:
     }
 
 
+@pytest.mark.slow
 def test_a_defect_worsens_its_metrics_and_leaves_the_others_alone(tmp_path: Path) -> None:
     agents = [PaintedAgent("perfect"), PaintedAgent("other", "wrong character"), PaintedAgent("fast", "too fast")]
     figures = play_and_measure(tmp_path, write_games(tmp_path / "games.jsonl", games=3, turns=6), agents)
