@@ -157,7 +157,7 @@ def test_the_film_ends_at_the_configured_second(tmp_path: Path) -> None:
         result = cut_film(job_of(folder, end_seconds=4.5), silent)
     assert [(scene.start_seconds, scene.end_seconds) for scene in result.scenes] == [(0, 2.5), (2.5, 4.5)]
     assert decoded.count <= 1.05 * 108
-    assert [clip.source_frames[0] for clip in result.clips] == [2]
+    assert [clip.source_frames[0] for clip in result.clips] == [2, 60]
 
 
 @pytest.mark.slow
