@@ -147,7 +147,9 @@ class ClipSettings(Settings):
     fit: Literal["cover", "fit", "stretch"] = Field(
         "cover", description="cover crops to the centre, fit pads with black, stretch ignores the aspect ratio"
     )
-    margin_frames: int = Field(2, ge=0, le=24, description="film frames left out at each end of a scene")
+    margin_frames: int = Field(
+        2, ge=0, le=24, description="film frames left out at each end of a scene, unless no clip fits between them"
+    )
     crf: int = Field(17, ge=0, le=40, description="H.264 quality of the clip files, lower is better and larger")
 
     @model_validator(mode="after")

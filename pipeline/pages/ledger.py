@@ -47,7 +47,7 @@ def fate_colours(summary: Summary) -> Colours:
         return order[key[0]] + (key[0] == "dropped" and key[1] not in of_clips), -seconds[key], key[1]
 
     for fate, reason in sorted(seconds, key=rank):
-        kind, most = ("drop", 8) if reason in of_clips else ("cut", 4)
+        kind, most = ("drop", 8) if reason in of_clips else ("cut", 5)
         colours[fate, reason] = f"{kind}-{used[kind] % most}" if fate == "dropped" else fate
         used[kind] += fate == "dropped"
     return colours

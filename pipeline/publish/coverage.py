@@ -10,13 +10,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from statistics import mode
 from typing import Literal
 
 from pipeline.core.config import ClipSettings
 from pipeline.core.records import Clip, Crop, Damage, Film, Scene, Verdict
 from pipeline.core.store import FilmFolder
-from pipeline.stages.clip_grid import HELD_SECONDS, span_seconds
+from pipeline.stages.clip_grid import HELD_SECONDS, TRIED_STEPS, span_seconds
 from pipeline.stages.selection import FAILED
 from pipeline.video.scaling import Geometry
 
@@ -27,7 +26,7 @@ TOO_SHORT = "shorter than a clip"
 BETWEEN_CLIPS = "between clips"
 PASSED_OVER = "two scenes or a fade"
 SHARP = ("start", "cut", "damage")
-"""Beginnings of a scene at which no frame is mixed."""
+"""Beginnings of a scene, mostly without a mixed frame."""
 ROUNDING = 0.002
 PAST_END = "past --end"
 MISSING = "missing from the file"
@@ -92,10 +91,9 @@ def _fate(verdict: Verdict) -> tuple[Fate, str]:
 
 
 def _margin_seconds(scenes: Sequence[Scene], members: Mapping[int, Sequence[Clip]]) -> float:
-    """The margin at scene ends: the time from a scene's start to its first clip that most scenes have."""
-    found = [members[scene.scene][0].start_seconds - scene.start_seconds for scene in scenes if members[scene.scene]]
-    usual = mode([round(lead, 3) for lead in found] or [0.0])
-    return max(0.0, next((lead for lead in found if round(lead, 3) == usual), 0.0))
+    """The margin at scene ends: the shortest time from a scene's start to its first clip, unless that reaches it."""
+    leads = (members[scene.scene][0].start_seconds - scene.start_seconds for scene in scenes if members[scene.scene])
+    return min((lead for lead in leads if lead > ROUNDING), default=0.0)
 
 
 def _gap_seconds(members: Mapping[int, Sequence[Clip]]) -> float:
@@ -107,20 +105,26 @@ def _gaps(clips: Sequence[Clip]) -> list[float]:
     return [max(0.0, other.start_seconds - one.end_seconds) for one, other in pairwise(clips)]
 
 
+def _is_passed_over(clip: Clip, seconds: float) -> bool:
+    """Report whether the time before a clip, beyond what the settings leave out, is one that it has moved on by."""
+    return TRIED_STEPS / clip.fps - ROUNDING < seconds < clip.frames / clip.fps
+
+
 def _scene_spans(
     scene: Scene, clips: Sequence[Clip], fates: Mapping[str, tuple[Fate, str]], margin: float, gap: float
 ) -> list[Span]:
     """Spans of a scene: margin and transition, clips, what they pass over, the rest that is too short, margin."""
     if not clips:
         return [Span(scene.start_seconds, scene.end_seconds, "dropped", TOO_SHORT)]
-    first = clips[0].start_seconds
-    edge = min(scene.start_seconds + margin, first) if scene.opened_by in SHARP and first > margin + ROUNDING else first
+    edge = first = clips[0].start_seconds
+    if scene.opened_by in SHARP and _is_passed_over(clips[0], first - scene.start_seconds - margin):
+        edge = scene.start_seconds + margin
     spans = [Span(scene.start_seconds, edge, "dropped", SCENE_EDGE), Span(edge, first, "dropped", PASSED_OVER)]
     for clip in clips:
         fate, reason = fates.get(clip.clip_id, ("dropped", NOT_JUDGED))
         spans.append(Span(clip.start_seconds, clip.end_seconds, fate, reason))
     for clip, between in zip(clips, _gaps(clips), strict=False):
-        regular = clip.end_seconds + (gap if between > gap + ROUNDING else between)
+        regular = clip.end_seconds + (gap if _is_passed_over(clip, between - gap) else between)
         spans.append(Span(clip.end_seconds, regular, "dropped", BETWEEN_CLIPS))
         spans.append(Span(regular, clip.end_seconds + between, "dropped", PASSED_OVER))
     rest_end = max(clips[-1].end_seconds, scene.end_seconds - margin)

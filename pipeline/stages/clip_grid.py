@@ -13,7 +13,8 @@ their frames lie on one row of moments t_0 + n / fps. The last clip takes the la
 It reaches back into the clip before it, and is left out if nothing is left after that one.
 
 If a clip does not show one scene alone, a later start is tried, `TRIED_STEPS` frames of a clip at a time, and t_0 moves
-on by as much. If no start within the length of the clip is better, or the scene ends, the clip stays where it was.
+on by as much. If no start within the length of the clip is better, or the scene ends, the clip stays where it was. So
+it does where clips do not start on the row of moments, such as every 2.1 seconds at 8 fps.
 
 A frame that stays on screen for longer than `HELD_SECONDS`, mostly because of a wrong timestamp, is in no clip. Clips
 end before it, as at the end of a scene, and start again at the next frame, whose time is the new t_0.
@@ -75,7 +76,7 @@ class ClipGrid(Generic[F, P]):
     """Splitter of one scene into clips; the scene's clean frames are added one by one.
 
     A clip exists if the frames at all its times are clean and the clean part of the scene lasts as long as the clip.
-    The grid buffers only the pictures of the current clip.
+    The grid buffers the pictures of the current clip, and of the starts tried for it.
 
     Args:
         settings: frames, rate and spacing.

@@ -130,11 +130,9 @@ def calibrate(dataset: Dataset, how: Literal["quantiles", "published"]) -> Calib
         StoreError: no motion is measured yet, or films were measured with different optical-flow models or backgrounds.
         UserError: too few different scopes for five levels.
     """
+    # the background of each measurement: the settings of a later plan may be others
     measured = [
-        (
-            row,
-            record.ingredients["motion"]["background_px"],
-        )  # of this measurement: a later plan may have measured none
+        (row, record.ingredients["motion"]["background_px"])
         for folder in dataset.folders()
         if (record := folder.stage_record("motion"))
         for row in _counted(folder)

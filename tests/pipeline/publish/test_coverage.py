@@ -95,6 +95,15 @@ def test_what_clips_pass_over_and_scenes_used_to_their_ends_are_named() -> None:
     assert seconds_of(spans)["kept", ""] == 2 * len(clips)
 
 
+def test_nothing_is_passed_over_where_times_are_rounded_and_scenes_are_short() -> None:
+    starts = [round(number * 61 / 24, 3) for number in range(40)] + [round(40 * 61 / 24 + 49 / 24, 3)]
+    scenes = [scene_of(n, a, b) for n, (a, b) in enumerate(pairwise(starts))]
+    clips = [clip for scene in scenes[:-1] for clip in clips_of(scene)] + [clip_at(39, scenes[-1].start_seconds)]
+    spans = film_spans(records.film(seconds=starts[-1]), scenes, [], clips, [verdict_on(c) for c in clips], None)
+    assert {span.reason for span in spans} == {"", "scene edge", "shorter than a clip"}
+    assert seconds_of(spans)["dropped", "scene edge"] == pytest.approx(80 * MARGIN, abs=0.1)
+
+
 def test_damage_missing_film_and_an_early_end_are_named() -> None:
     one, two = scene_of(0, 0.0, 4.0), scene_of(1, 5.0, 9.0)
     damage = [Damage(film_id=FILM_ID, start_seconds=4.0, end_seconds=5.0, reason="damaged data")]
