@@ -247,7 +247,7 @@ class ChatClient:
             seconds = max(min(own, _LONGEST_OWN_PAUSE_SECONDS), seconds)
         if self._refusals >= self.endpoint.attempts and self._in_flight == 1:  # it answers no other one either
             remedy = _LATER if await self._protocol.is_up() else self.endpoint.remedy
-            reason = f"{failure} after {self.endpoint.attempts} attempts"
+            reason = f"{failure} after {self._refusals} refusals in a row"
             raise self._unusable(reason, EndpointLostError, remedy) from None
         pause = min(seconds, LONGEST_PAUSE_SECONDS)
         before, self._resumes_at = self._resumes_at, max(self._resumes_at, time.monotonic() + pause)
