@@ -1,6 +1,7 @@
 """Pictures to train on: Big Buck Bunny, composed films, painted art, and drawn cels, at 128x72.
 
-Nothing that `make bench-real` holds out is among them: no scene of the trailer, and none before the held-out art.
+None of the titles of `make bench-real` is among them, and nothing before the held-out art. Shots of the trailer are,
+since it is cut from the film.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def _truth(notes: Notes, frames: int) -> tuple[NDArray[np.float32], list[tuple[i
         if after - before > 6:
             truth[[frame - 1, frame + 1], 1] = 0.5
         if hidden[max(before, 0)] or hidden[min(after, frames - 1)]:
-            hidden[before : after + 1] = True
+            hidden[before + 1 : after] = True
         edges += [before + 1, after]
     pairs = zip(edges[::2], [*edges[1::2], frames], strict=True)
     spans = [(a, b - a) for a, b in pairs if b - a >= 12 and not hidden[a:b].any()]

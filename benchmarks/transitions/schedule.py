@@ -240,8 +240,8 @@ def _held(dice: Generator, truth: Floats) -> tuple[NDArray[np.int64], Floats]:
     shown = np.arange(FRAMES)
     way = dice.random()
     if way < 0.12:
-        shown = shown // int(dice.choice((2, 3))) * 1
-        shown = shown * 1 + dice.integers(0, FRAMES - shown[-1])
+        shown = shown // int(dice.choice((2, 3)))
+        shown = shown + dice.integers(0, FRAMES - shown[-1])
     elif way < 0.18:
         shown = np.sort(np.clip(shown - (dice.random(FRAMES) < 0.2), 0, FRAMES - 1))
     else:

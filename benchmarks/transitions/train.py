@@ -39,8 +39,8 @@ class Batches(IterableDataset[Plans]):
 
     def __iter__(self) -> Iterator[Plans]:
         """Yield plans as `schedule.batch` makes them."""
-        torch.set_num_threads(1)
-        worker = torch.utils.data.get_worker_info()
+        if worker := torch.utils.data.get_worker_info():
+            torch.set_num_threads(1)
         number = 0
         while True:
             yield batch(self.sources, (self.seed, worker.id if worker else 0, number), self.windows)
@@ -81,7 +81,7 @@ class _Scores(nn.Module):
 
 
 def write_onnx(network: nn.Module, path: Path) -> None:
-    """Write the network, with scores from 0 to 1 in place of logits, for onnxruntime."""
+    """Write the network, with scores from 0 to 1 in place of logits, for onnxruntime; needs the package onnx."""
     example = torch.zeros(1, SHOWN, HEIGHT, WIDTH, 3)
     names = {"input_names": ["pictures"], "output_names": ["scores"]}
     torch.onnx.export(_Scores(network).eval(), (example,), str(path), dynamo=False, **names)
@@ -157,8 +157,8 @@ def main() -> None:
             save_model(steady, str(given.out))
             told = time.monotonic()
     print(f"step {step}, kept:", validate(steady, kept), flush=True)
-    write_onnx(steady.cpu(), given.out.with_suffix(".onnx"))
     save_model(steady, str(given.out))
+    write_onnx(steady.cpu(), given.out.with_suffix(".onnx"))
 
 
 if __name__ == "__main__":
