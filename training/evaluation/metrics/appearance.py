@@ -23,7 +23,6 @@ from training.evaluation.metrics.networks import Embeddings, Picture
 GRID, SIDE = 3, 96
 EDGES = 0.25
 """Weight of the edges relative to the colours."""
-HASH_BITS = 256
 COPY_BITS = 26
 """Most different bits of two pictures that are the same picture: a tenth. Unrelated pictures differ in about half."""
 
