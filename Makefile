@@ -6,8 +6,9 @@ SIZE ?= tiny
 RECIPE ?= full
 KILLS ?= 200
 BIN := .venv/bin
-# a good part of the tests is waiting, for servers and child processes: four workers for two cores
-WORKERS = $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 2)
+# a good part of the tests is waiting, of the slow ones more: three and four workers for two cores
+WORKERS = $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
+test-slow: WORKERS = $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 2)
 # bytecode at installation: else every start under PYTHONDONTWRITEBYTECODE, set in many images, compiles torch anew
 INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --constraint constraints.txt --editable
 

@@ -72,6 +72,7 @@ def our_frames() -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_few_frames_lead_from_a_build_to_the_cut_of_a_film(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from flows.dataset import run_plan
 

@@ -45,6 +45,7 @@ def test_a_figure_moves_by_its_speed(deed: str) -> None:
     assert frames_THWC.shape == (17, HEIGHT, WIDTH, 3)
 
 
+@pytest.mark.slow
 def test_the_flow_stage_measures_the_painted_levels(turns: dict[ShapeFilm, list[RecordedTurn]]) -> None:
     for film, read in turns.items():
         for painted, turn in zip(film.turns, read, strict=True):

@@ -36,6 +36,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ABLATIONS)
 def test_every_ablation_has_a_start_that_its_recipe_accepts(world: Path, name: str) -> None:
     fitted, start = world / FITTED, start_of(world, name)

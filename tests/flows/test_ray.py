@@ -69,6 +69,7 @@ def test_both_nodes_of_a_cluster_build_the_bytes_of_one_process(tmp_path: Path, 
     assert "nothing to do" in again.stderr
 
 
+@pytest.mark.slow
 def test_without_a_cluster_or_a_server_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     from prefect.settings import PREFECT_API_URL, temporary_settings
 

@@ -37,6 +37,7 @@ def test_the_same_seed_writes_the_same_checkpoint_and_another_seed_another(tmp_p
         assert (same.folder / name).read_bytes() == (first.folder / name).read_bytes(), name
 
 
+@pytest.mark.slow
 def test_networks_that_were_never_trained_are_known_by_their_adapters(tmp_path: Path) -> None:
     checkpoint = Checkpoint.open(copy_of_tiny(tmp_path / "checkpoint"))
     assert checkpoint.untrained() == ["game model", "shot decoder"]

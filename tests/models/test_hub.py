@@ -70,6 +70,7 @@ class _Hostile:
         return os.mkdir, (str(self.folder),)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("component", PICKLES)
 def test_a_base_that_is_only_a_pickle_of_tensors_is_loaded_and_named(
     tmp_path: Path, component: Component, caplog: pytest.LogCaptureFixture

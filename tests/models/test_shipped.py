@@ -53,6 +53,7 @@ def test_an_unpacked_checkpoint_is_the_trained_one_in_half_precision(
     assert unpacked.tokenizer().get_vocab() == trained.tokenizer().get_vocab()
 
 
+@pytest.mark.slow
 def test_only_words_that_training_used_are_packed(start: Checkpoint, trained: Checkpoint, tmp_path: Path) -> None:
     pack(trained, start, tmp_path / "packed")
     language = "bases/language_model/model.safetensors"
@@ -70,6 +71,7 @@ def test_a_cache_folder_that_cannot_be_made_is_named_with_a_remedy(monkeypatch: 
         shipped()
 
 
+@pytest.mark.slow
 def test_the_checkpoint_of_the_package_is_unpacked_once(
     start: Checkpoint, trained: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -135,6 +135,7 @@ def test_of_an_address_only_tables_are_fetched_and_clips_when_asked_for(
     assert object_store.written() == []
 
 
+@pytest.mark.slow
 def test_what_was_fetched_for_a_notebook_does_no_harm_to_a_build(
     made: Dataset, object_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

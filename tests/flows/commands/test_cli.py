@@ -126,6 +126,7 @@ Lost.drain_all(timeout=20)
 """
 
 
+@pytest.mark.slow
 def test_prefect_has_no_telemetry_frequent_heartbeats_and_one_short_line_for_events_that_are_lost(
     tmp_path: Path,
 ) -> None:

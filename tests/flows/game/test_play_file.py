@@ -189,6 +189,7 @@ def test_another_checkpoint_is_not_mixed_in(tmp_path: Path, played: Path) -> Non
         play_file(written(tmp_path / "game.txt", *STORY), other, played, ONE_STEP, seed=3)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_played_is_told_before_anything_is_written(tmp_path: Path) -> None:
     game, out = written(tmp_path / "game.txt", STORY[0], "", "very " * 300), tmp_path / "out"
     with pytest.raises(UserError, match=rf"game\.txt, line 3: .*at most {MOST_INSTRUCTION_TOKENS}"):

@@ -91,6 +91,7 @@ def test_clips_at_which_a_build_stopped_do_not_stop_the_next_and_come_last(tmp_p
     assert again[-1] in refused
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [400, 401])
 def test_a_server_that_rejects_one_film_is_asked_about_no_other_film_of_the_build(tmp_path: Path, status: int) -> None:
     films = [make_screened_film(tmp_path / name, 12) for name in ("one", "other")]

@@ -89,6 +89,7 @@ def test_a_finished_film_asks_again_only_with_leave(server: CaptionServer, folde
     assert build(server, folder, cast, ask_again=True) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ask_again", [False, True])
 def test_clips_asked_unequally_often_are_all_asked_again(
     server: CaptionServer, folder: FilmFolder, cast: Cast, ask_again: bool

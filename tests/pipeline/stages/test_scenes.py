@@ -103,6 +103,7 @@ def random_scene(dice: np.random.Generator, frames: int) -> list[Picture]:
     return [np.ascontiguousarray(wide[:, int(step * at) :][:, :WIDTH]) for at in range(frames)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fps", "settings"),
     [

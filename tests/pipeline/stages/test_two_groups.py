@@ -83,10 +83,12 @@ def test_a_dissolve_makes_two_groups(mixed: int) -> None:
     assert value_of([A] * clean + dissolve(A, B, mixed) + [B] * (FRAMES - mixed - clean)) > DROPPED
 
 
+@pytest.mark.slow
 def test_a_cut_between_fights_in_places_of_one_layout_makes_two_groups() -> None:
     assert value_of(clip(30, fighting(3, 1), fighting(3, 2))) > DROPPED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("start", "old", "new", "kind", "frames"),
     [
@@ -125,6 +127,7 @@ def test_one_scene_makes_no_two_groups() -> None:
     assert value_of(whip) < DROPPED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "scene",
     [

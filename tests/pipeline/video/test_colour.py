@@ -67,6 +67,7 @@ def test_every_coding_gives_the_colours_of_the_ordinary_film(tmp_path: Path, pla
     assert np.abs(difference.mean(axis=(0, 1))).max() <= 1  # no cast
 
 
+@pytest.mark.slow
 def test_clips_of_an_hdr_film_are_mapped(tmp_path: Path) -> None:
     clips = {}
     for name in ("709", "pq"):

@@ -297,6 +297,7 @@ def test_telecine_goes_on_after_damage(tmp_path: Path) -> None:
     assert max(map(abs, off)) <= 1  # of the lost frames, one in five was no film frame
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beyond", [10, *(pytest.param(n, marks=pytest.mark.slow) for n in (11, 12, 13, 14, 15, 16))])
 def test_a_telecined_stretch_after_clean_film_is_found_from_its_start(tmp_path: Path, beyond: int) -> None:
     frames, stretches = restored(film_with_a_stretch(tmp_path, QUIET + beyond))
@@ -304,6 +305,7 @@ def test_a_telecined_stretch_after_clean_film_is_found_from_its_start(tmp_path: 
     assert kinds(stretches) == ["progressive", "telecine", "progressive"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hold", [2, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("beyond", [13, *(pytest.param(n, marks=pytest.mark.slow) for n in range(14, 21))])
 def test_a_sample_finds_what_looking_at_every_frame_finds(
@@ -333,6 +335,7 @@ def test_a_mixed_frame_is_found_in_a_film_that_was_not_clean_before(tmp_path: Pa
     assert numbers(frames) == list(range(40 + 2 * QUIET))
 
 
+@pytest.mark.slow
 def test_a_quarter_of_clean_film_is_looked_at_once_ten_seconds_were_clean(tmp_path: Path) -> None:
     watch = CadenceWatch(may_sample=True)
     looked = []

@@ -73,6 +73,7 @@ JOINED: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "lengths"), [*((name, (60, 80)) for name in JOINED), ("h264.ts", (80, 60))])
 def test_recordings_joined_in_one_file_are_read_whole(tmp_path: Path, name: str, lengths: tuple[int, int]) -> None:
     recordings = [
@@ -86,6 +87,7 @@ def test_recordings_joined_in_one_file_are_read_whole(tmp_path: Path, name: str,
         assert reader.end_seconds == pytest.approx(140 / 24, abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("start_share", "first_of_second"), [(0, 0), (0.4, 48)])
 def test_recordings_that_break_off_or_begin_amid_a_group_lose_only_that(
     tmp_path: Path, start_share: float, first_of_second: int

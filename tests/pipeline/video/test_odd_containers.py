@@ -57,6 +57,7 @@ def test_where_repeats_are_stored_a_gap_is_damage_up_to_the_next_keyframe(
     assert numbers == [number // 3 for number in range(90) if not 40 <= number < 60]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 0])
 @pytest.mark.parametrize("hole", [70_000, 300_000])
 def test_behind_a_hole_in_an_ogg_file_reading_goes_on_at_a_keyframe(tmp_path: Path, hole: int, threads: int) -> None:

@@ -92,6 +92,7 @@ def test_the_router_determines_the_scene_and_the_values() -> None:
     assert np.array_equal(plain.frames_THWC, turns[0].frames_THWC)
 
 
+@pytest.mark.slow
 def test_a_whole_story_is_routed_before_it_is_drawn() -> None:
     script = Script()
     next(GSC.load(brief_baseline("gsc"), router=script).play(STORY))
@@ -197,6 +198,7 @@ def test_a_pipeline_that_lacks_a_tensor_or_is_of_another_kind_is_refused(tmp_pat
         GFC.load(folder)
 
 
+@pytest.mark.slow
 def test_adapters_of_another_rank_or_not_whole_are_refused(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(brief_baseline("gc"), tmp_path / "gc"))
     tensors = load_file(folder / LORA)

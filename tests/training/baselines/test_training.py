@@ -104,6 +104,7 @@ def test_features_equal_the_inputs_of_the_pipelines_and_are_made_once(
     assert made == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["gfc", pytest.param("gc", marks=pytest.mark.slow)])
 def test_the_randomness_of_an_example_follows_from_its_position(
     kind: BaselineKind, tmp_path: Path, start: Callable[[BaselineKind], Start]

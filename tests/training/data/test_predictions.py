@@ -69,6 +69,7 @@ def test_a_rollout_predicts_the_turns_of_a_played_game(films: tuple[RecordedTurn
         assert prediction.state == turn.state
 
 
+@pytest.mark.slow
 def test_the_error_of_a_game_is_that_of_its_last_turn(films: tuple[RecordedTurn, ...], engine: Engine) -> None:
     (game,) = drawn_games(films, ACROSS, 6, most=1)
     *_, last = rolled_out(engine.game_model, engine.tokenizer, engine.config, game)

@@ -190,6 +190,7 @@ def test_pictures_have_a_row_per_scene_and_the_sheet_comes_first(evaluation: Eva
     assert all(request.body["response_format"]["regex_schema"] == judge_pattern(3) for request in requests)
 
 
+@pytest.mark.slow
 def test_without_a_cast_no_reference_is_named_and_the_report_says_so(evaluation: EvaluationFolder) -> None:
     texts: list[str] = []
 

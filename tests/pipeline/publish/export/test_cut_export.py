@@ -55,6 +55,7 @@ def bytes_of(out: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted((out / "videos").iterdir())}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", ["wan", "hunyuan"])
 def test_clips_have_the_frames_of_their_span_in_order_and_stay_in_their_scene(tmp_path: Path, preset: str) -> None:
     _, data = copy_of_built(tmp_path)

@@ -58,6 +58,7 @@ def films(tmp_path_factory: pytest.TempPathFactory) -> dict[Fraction, Film]:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", PRESETS.values(), ids=PRESETS)
 @pytest.mark.parametrize("rate", RATES, ids=str)
 def test_frames_are_those_on_screen_and_none_repeats(
