@@ -32,7 +32,6 @@ from pipeline.captions.endpoint import TILES, Endpoint, Message, Reply, RequestE
 from pipeline.core.config import checked_address
 from pipeline.core.errors import UserError
 
-logging.getLogger("openai").setLevel(logging.WARNING)  # OPENAI_LOG would print each request with its pictures
 MOST_REPLY_BYTES = 1 << 20
 _CONNECT_SECONDS, _PROBE_SECONDS = 5.0, 10.0
 """Longest times of a connection attempt and of a probe."""
@@ -282,6 +281,7 @@ class ChatProtocol:
 
 def _connected(endpoint: Endpoint, key: str) -> openai.AsyncOpenAI:
     """Return a client that retries nothing, and reads nothing from the environment."""
+    logging.getLogger("openai").setLevel(logging.WARNING)  # OPENAI_LOG would print each request with its pictures
     try:
         address = str(checked_address(endpoint.address))
     except ValueError as error:

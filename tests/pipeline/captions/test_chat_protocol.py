@@ -272,7 +272,13 @@ def test_a_model_is_known_by_its_name_with_a_folder_a_date_or_a_revision(answere
 
 
 def test_a_log_asked_for_in_the_environment_does_not_print_the_pictures() -> None:
-    code = "import logging, pipeline.captions.chat_protocol as _; print(logging.getLogger('openai').level)"
+    code = """
+import logging
+from pipeline.captions.chat_protocol import ChatProtocol
+from pipeline.captions.endpoint import Endpoint
+ChatProtocol(Endpoint("http://127.0.0.1:1/v1", "model"))
+print(logging.getLogger("openai").level)
+"""
     environment = {**os.environ, "OPENAI_LOG": "debug"}
     output = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert output.stdout == f"{logging.WARNING}\n"
