@@ -24,7 +24,7 @@ from av.video.frame import VideoFrame
 
 from pipeline.core.atomic import replacing
 from pipeline.core.child_process import call_in_child
-from pipeline.core.config import ClipSettings, FilmSettings, SceneSettings
+from pipeline.core.config import ClipSettings, FilmSettings, SceneSettings, SelectionSettings
 from pipeline.core.progress import Progress
 from pipeline.core.records import (
     Clip,
@@ -54,8 +54,8 @@ from pipeline.video.scaling import Geometry, Scaler
 RAW_BYTES = 320 * 2**20
 """Memory limit for decoded pictures whose scene is not final; older pictures are scaled early, needed or not. Enough
 for every waiting frame of 1080p, so early scaling costs time only in larger films."""
-TWO_SCENES = 0.35
-"""Value of the second look above which another start is tried: the default of `[selection] max_two_groups`."""
+TWO_SCENES = SelectionSettings().max_two_groups
+"""Value of the second look above which another start is tried, whatever the selection of this build."""
 FADED = 0.5
 """Contrast of the first picture of a clip, as a share of its median contrast, below which it begins in a fade."""
 CLIPS_IN_FLIGHT = 4
