@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+from flows.train_run import Ablation, RecipeName
 from pipeline.core.errors import UserError
 from pipeline.core.toml import as_toml
 from training.config import Recipe
@@ -29,6 +31,11 @@ from training.recipes import (
 def test_a_printed_recipe_is_read_back(name: str) -> None:
     recipe = RECIPES[name]()
     assert Recipe.model_validate(tomllib.loads(as_toml(recipe))) == recipe
+
+
+@pytest.mark.parametrize(("offered", "names"), [(RecipeName, RECIPES), (Ablation, ABLATIONS)])
+def test_the_command_line_offers_all_recipes(offered: object, names: Iterable[str]) -> None:
+    assert list(get_args(offered)) == list(names)
 
 
 def test_the_full_recipe_is_that_of_the_paper() -> None:
