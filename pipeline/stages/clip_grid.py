@@ -5,8 +5,8 @@ the picture on screen at
 
     t(c, j) = t_0 + c * seconds + j / fps           j = 0..frames - 1
 
-With `placing = "overlap"` the rest of a scene gives one more clip. Clips then follow each other without a gap, so all
-their frames lie on one row of moments t_0 + n / fps. The last clip takes the last clean moments:
+With `placing = "overlap"` the rest of a scene gives one more clip. Clips then start where others end or later, so all
+frames lie on one row of moments t_0 + n / fps. The last clip takes the last clean moments:
 
     t(last, j) = t_0 + (m - frames + 1 + j) / fps   m the largest n whose frame is on screen for 1 / fps
 
