@@ -44,6 +44,10 @@ MOST_PICTURES = 4
 MOST_FILE_BYTES = 64 * 2**20
 MOST_PIXELS = 50_000_000
 LEAST_SIDE_PIXELS = 16
+TINY_SIDE_PIXELS = 64
+"""Side below which a picture shows the captioner too little of a character: a panel has 200 pixels or more for it."""
+BLACK_LUMA, LIT_SHARE = 40, 0.02
+"""A picture is nearly black if less than this share of its pixels is brighter than this luma."""
 _SUFFIXES = {".png", ".jpg", ".jpeg", ".webp"}
 _FORMATS = ("PNG", "JPEG", "WEBP")
 _FORBIDDEN_IN_NAMES = set('/\\,;:<>[]{}|"$*?')
@@ -125,11 +129,11 @@ def _read_cast(folder: Path) -> Cast:
         if _folded(home.name) in films:
             raise UserError(f"{_shown(home)} is the second folder of this film; put its characters into one folder")
         own = _pictures(folder, list(_folders(home, folder, warnings)), warnings)
-        films[_folded(home.name)] = _painted(home, _joined(common, own))
+        films[_folded(home.name)] = _painted(home, _joined(common, own), warnings)
     if not common and not films:
         raise UserError(f"{_shown(folder)}: no characters; make a folder per character with pictures of it inside")
-    cast = _painted(folder, common) if common else Cast()
-    return replace(cast, warnings=tuple(warnings), films=films)
+    cast = _painted(folder, common, warnings) if common else Cast()
+    return replace(cast, warnings=tuple(dict.fromkeys(warnings)), films=films)
 
 
 def _joined(common: dict[str, list[Path]], own: dict[str, list[Path]]) -> dict[str, list[Path]]:
@@ -158,7 +162,7 @@ def _pictures(folder: Path, homes: list[Path], warnings: list[str]) -> dict[str,
     return {name: _picture_files(name, folder, home, warnings) for name, home in _characters(homes)}
 
 
-def _painted(folder: Path, pictures: dict[str, list[Path]]) -> Cast:
+def _painted(folder: Path, pictures: dict[str, list[Path]], warnings: list[str]) -> Cast:
     if len(pictures) > MOST_CHARACTERS:
         raise UserError(f"{_shown(folder)}: {len(pictures)} characters; at most {MOST_CHARACTERS} can be shown")
     digest = hashlib.sha256(f"layout {LAYOUT_VERSION}".encode())
@@ -168,6 +172,9 @@ def _painted(folder: Path, pictures: dict[str, list[Path]]) -> Cast:
         for content in contents:
             digest.update(f"\n{name} ".encode() + hashlib.sha256(content).digest())
         panels.append([_decode(file, content) for file, content in zip(files, contents, strict=True)])
+        warnings += [
+            f"{_shown(file)}: {doubt}" for file, one in zip(files, panels[-1], strict=True) if (doubt := _doubt(one))
+        ]
     sheets = _paint_sheets([_paint_panel(*panel) for panel in zip(count(1), pictures, panels, strict=False)])
     return Cast(tuple(pictures), sheets, digest.hexdigest())
 
@@ -254,6 +261,16 @@ def _decode(file: Path, content: bytes) -> Image.Image:
     except (OSError, ValueError, SyntaxError, EOFError, IndexError, struct.error) as error:
         reason = "" if isinstance(error, UnidentifiedImageError) else f" ({error})"  # its text is an address in memory
         raise UserError(f"{_shown(file)}: not a readable png, jpg or webp picture{reason}; save it again") from None
+
+
+def _doubt(picture: Image.Image) -> str | None:
+    """Return why a captioner will hardly recognise the character in a picture; None without a doubt."""
+    if min(picture.size) < TINY_SIDE_PIXELS:
+        return f"{picture.width}x{picture.height} shows little of the character; replace it by a larger picture"
+    lit = sum(picture.convert("L").histogram()[BLACK_LUMA + 1 :])
+    if lit < LIT_SHARE * picture.width * picture.height:
+        return "nearly black; replace it by a brighter picture"
+    return None
 
 
 def _flattened(picture: Image.Image) -> Image.Image:

@@ -98,6 +98,18 @@ def test_files_that_are_not_pictures_are_left_out_and_named(tmp_path: Path) -> N
     assert ".DS_Store" not in warnings
 
 
+def test_pictures_that_show_little_are_named(tmp_path: Path) -> None:
+    draw(tmp_path / "Ponyo" / "fine.png")
+    night = Image.open(draw(tmp_path / "Ponyo" / "night.png", (5, 5, 8)))
+    night.paste(RED, (40, 40, 60, 60))
+    night.save(tmp_path / "Ponyo" / "night.png")
+    draw(tmp_path / "Ponyo" / "black.png", (30, 30, 30))
+    draw(tmp_path / "kiki" / "Jiji" / "icon.png", size=(63, 90))
+    icon, black = load_cast(tmp_path).warnings
+    assert black == f"{tmp_path}/Ponyo/black.png: nearly black; replace it by a brighter picture"
+    assert icon.startswith(f"{tmp_path}/kiki/Jiji/icon.png: 63x90 shows little of the character")
+
+
 def test_exif_rotation_is_followed(tmp_path: Path) -> None:
     picture = Image.new("RGB", (200, 100), BLUE)
     picture.paste(RED, (0, 0, 100, 100))
