@@ -43,9 +43,12 @@ class Vocabulary:
     published: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def applied(self, caption: Caption) -> Caption:
-        """Return the caption as it is published."""
+        """Return the caption as it is published. An actor `dragon` beside a character `Dragon` is the character."""
         values = {tag: table.get(getattr(caption, tag)) for tag, table in self.published.items()}
         known = {tag: value for tag, value in values.items() if value is not None}
+        spelled = (name for name in caption.characters or () if name.casefold() == (caption.actor or "").casefold())
+        if actor := next(spelled, None):
+            known["actor"] = actor
         return caption.model_copy(update=known) if known else caption
 
 

@@ -56,6 +56,12 @@ def test_values_of_a_group_are_published_as_one(tmp_path: Path) -> None:
     assert published(dataset, config) == before
 
 
+def test_an_actor_in_other_letters_is_the_character() -> None:
+    caption = Caption(clip_id="clip", source=MODEL, S="dragon", characters=("Léa", "Dragon"), actor="dragon")
+    assert Vocabulary().applied(caption) == caption.model_copy(update={"actor": "Dragon"})
+    assert Vocabulary().applied(unlike := caption.model_copy(update={"actor": "drake"})) == unlike
+
+
 @pytest.mark.parametrize(
     ("motions", "group"),
     [
