@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import ceil, floor
 from typing import Literal
 
 from pipeline.core.config import ClipSettings
@@ -32,6 +33,8 @@ PAST_END = "past --end"
 MISSING = "missing from the file"
 NOT_JUDGED = "not judged yet"
 NOT_READ = "not read"
+EVEN_SHARE = 0.01
+"""Deviation of a film's rate from a multiple of the clips' rate that is still even, as in 24000/1001 to 8."""
 LEAST_SHOWN = 2 / 3
 """Share of the picture's width or height below which the crop of the clips deserves a remark."""
 
@@ -159,7 +162,7 @@ def _tiled(spans: Iterable[Span], end: float, slack: float) -> list[Span]:
 
 def film_remarks(folder: FilmFolder, settings: ClipSettings) -> list[str]:
     """Return the remarks on a film after the stage `cut`. Raises StoreError if a table cannot be read."""
-    remarks = (why_no_clip(folder, settings), _cut_off(folder, settings))
+    remarks = (why_no_clip(folder, settings), _cut_off(folder, settings), _uneven_steps(folder, settings))
     return [remark for remark in remarks if remark]
 
 
@@ -178,6 +181,18 @@ def why_no_clip(folder: FilmFolder, settings: ClipSettings) -> str | None:
         held = f"frames held longer than {HELD_SECONDS} s"
         what = f"no scene has {clip_seconds:.3g} s between its transitions and {held}"
     return f"no clip: {what}; the longest lasts {longest:.3g} s"
+
+
+def _uneven_steps(folder: FilmFolder, settings: ClipSettings) -> str | None:
+    film = folder.film
+    frames = film.fps / settings.fps
+    nearest = max(1, round(frames))
+    if not folder.stage_record("cut") or film.variable_rate or abs(frames - nearest) <= EVEN_SHARE * nearest:
+        return None
+    steps = f"{floor(frames)} or {ceil(frames)} frames" if frames > 1 else "one frame or none"
+    rates = f"{float(film.fps):.5g} frames per second are no multiple of the clips' {float(settings.fps):.5g}"
+    even = (film.fps / nearest).limit_denominator(1001)
+    return f'{rates}: steady motion jerks, by {steps} a step; `fps = "{even}"` in [clips] keeps it steady'
 
 
 def _cut_off(folder: FilmFolder, settings: ClipSettings) -> str | None:

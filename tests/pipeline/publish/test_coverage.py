@@ -218,6 +218,26 @@ def test_a_film_of_another_shape_has_the_share_that_clips_show(
     assert remarks(tmp_path, lambda path: make(path.with_suffix(".mp4")), fit=fit) == expected
 
 
+@pytest.mark.parametrize(
+    ("fps", "said"),
+    [
+        (10, "10 frames per second are no multiple of the clips' 8: steady motion jerks, by 1 or 2 frames a step; "
+         '`fps = "10"` in [clips] keeps it steady'),
+        (25, "25 frames per second are no multiple of the clips' 8: steady motion jerks, by 3 or 4 frames a step; "
+         '`fps = "25/3"` in [clips] keeps it steady'),
+        (Fraction(24000, 1001), None),
+        (16, None),
+    ],
+)  # fmt: skip
+def test_a_film_whose_rate_does_not_divide_says_so(tmp_path: Path, fps: Fraction | int, said: str | None) -> None:
+    for place in ("as set", "as told"):
+        (tmp_path / place).mkdir()
+    make = partial(make_film, frames=60, fps=fps)
+    assert remarks(tmp_path / "as set", make) == [said] * bool(said)
+    if said:
+        assert remarks(tmp_path / "as told", make, fps=said.split('"')[1]) == []
+
+
 def test_a_film_without_a_usable_frame_has_the_reason(tmp_path: Path) -> None:
     folder, settings = folder_of(tmp_path, make_film(tmp_path / "film.mkv", frames=60)), ClipSettings()
     perform(Cut(FilmSettings(), SceneSettings(), settings, threads=1), folder)
