@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pipeline.core.config import Config, checked
 from pipeline.core.errors import UserError
-from pipeline.core.plain_text import first_few
+from pipeline.core.plain_text import counted, first_few
 from pipeline.core.records import Verdict
 from pipeline.core.stage import is_whole
 from pipeline.core.store import ClipFormat, Dataset, FilmFolder
@@ -33,6 +33,7 @@ from pipeline.publish.export.trainers import PRESETS, Preset, TableKind, Trainer
 from pipeline.publish.samples import is_by_rules_alone
 from pipeline.publish.seen_clips import ClipChoice, SeenClip, seen_clips
 from pipeline.remote.objects import is_address
+from pipeline.reviews.applied import load_reviews, read_reviewed, review_path
 
 RULES = "rules"
 _FILMS_NAMED = 6
@@ -106,7 +107,8 @@ def make_plan(dataset: Dataset, request: ExportRequest, stages: Sequence[str]) -
     check_folder(request.out, request.trainer.name, dataset)
     config = checked(dataset.record.config, str(dataset.root / "dataset.json"))
     kept, notices = _kept(dataset, request.choice, stages)
-    form, clips, more = _captioned(dataset, request, kept)
+    notices += _unpublished(dataset, config)
+    form, clips, more = _captioned(dataset, request, kept, notices)
     _check_table(request, clips)
     clips_format = _format_of(clips)
     family = _family(request, clips_format)
@@ -141,10 +143,23 @@ def _unfinished(names: Sequence[str]) -> str:
     return f"left out, because their last build did not finish: {named}; run `animegamer build` on them again"
 
 
+def _unpublished(dataset: Dataset, config: Config) -> list[str]:
+    """A notice if the review file has decisions that the dataset was not published with."""
+    reviews = load_reviews(dataset, review_path(dataset.root, config.review))
+    cast, changed = dataset.record.cast, set[str]()
+    for folder in dataset.folders():
+        wanted = {row.clip_id: row for row in reviews.rows(folder, cast)} if reviews.standings else {}
+        made = read_reviewed(folder)
+        changed |= {clip_id for clip_id in wanted.keys() | made.keys() if wanted.get(clip_id) != made.get(clip_id)}
+    if not changed:
+        return []
+    return [f"reviews of {counted(len(changed), 'clip')} are not published yet; run `animegamer build` to use them"]
+
+
 def _captioned(
-    dataset: Dataset, request: ExportRequest, kept: Sequence[SeenClip]
+    dataset: Dataset, request: ExportRequest, kept: Sequence[SeenClip], known: Sequence[str]
 ) -> tuple[CaptionForm, tuple[ExportClip, ...], list[str]]:
-    """The clips with a caption of the wanted form, and notices about the others."""
+    """The clips with a caption of the wanted form, and notices about the others; an error has the `known` notices."""
     form = request.form or request.trainer.form
     style = CaptionStyle(form, request.trigger, request.names)
     check_style(style, {name for seen in kept for name in (seen.answer and seen.answer.characters) or ()})
@@ -155,7 +170,7 @@ def _captioned(
             file = _file_of(request.trainer, seen)
             clips.append(ExportClip(seen, file, caption, folder.clip_path(seen.clip.clip_id)))
     if not clips:
-        raise UserError(_no_captions(form, by_rules=dataset.record.captioner == RULES))
+        raise UserError("; ".join([_no_captions(form, by_rules=dataset.record.captioner == RULES), *known]))
     if missing := len(kept) - len(clips):
         notices.append(f"{missing} of {len(kept)} clips left out: they have no {form} as caption")
     if by_rules := sum(is_by_rules_alone(said) for clip in clips if (said := clip.seen.answer)):

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,9 @@ from pipeline.publish.export.run import Written, write_export
 from pipeline.publish.export.trainers import PRESETS, TRAINERS
 from pipeline.publish.seen_clips import ClipChoice
 from pipeline.publish.shards import write_shards
+from pipeline.reviews.applied import load_reviews, save_reviewed
+from pipeline.reviews.decisions import append_decisions
+from tests.support import records
 from tests.support.datasets.made_dataset import MODEL, make_dataset
 
 
@@ -100,6 +104,18 @@ def test_an_export_repeated_writes_nothing_and_one_with_changes_writes_those(dat
     assert export(dataset, out).changed == 1
     changed = [path.name for path, time in before.items() if path.stat().st_mtime_ns != time]
     assert changed == [f"{clip_id}.txt"]
+
+
+def test_reviews_that_are_not_published_are_named(dataset: Dataset, tmp_path: Path) -> None:
+    folder, request = dataset.folders()[0], ExportRequest(TRAINERS["folder"], tmp_path / "out")
+    clip = folder.read("clips", Clip)[0]
+    append_decisions(dataset.root / "review.jsonl", [records.decision_about(clip, folder.film.sha256, "EV", "harbour")])
+    said = "reviews of 1 clip are not published yet; run `animegamer build` to use them"
+    assert make_plan(dataset, request, STAGE_NAMES).notices == (said,)
+    with pytest.raises(UserError, match=re.escape(f"; {said}")):
+        make_plan(dataset, replace(request, form=CaptionForm.sentence), STAGE_NAMES)
+    save_reviewed(folder, load_reviews(dataset, dataset.root / "review.jsonl").rows(folder, dataset.record.cast))
+    assert make_plan(dataset, request, STAGE_NAMES).notices == ()
 
 
 def test_clips_that_are_no_longer_chosen_are_removed_and_other_files_stay(dataset: Dataset, tmp_path: Path) -> None:
