@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from flows.console.terminal import console, say
 from pipeline.core.plain_text import printable
@@ -18,6 +18,7 @@ from pipeline.plan.build_plan import Plan
 from pipeline.plan.estimate import estimate
 from pipeline.plan.publish import left_out, verdicts_of
 from pipeline.publish.coverage import film_remarks
+from pipeline.publish.seen_clips import read_index_if_made
 
 COLUMNS = "film", "length", "scenes", "clips", "kept", "dropped"
 
@@ -29,11 +30,8 @@ def print_summary(plan: Plan, failures: Sequence[str]) -> int:
         failures: a line for each failed part, with the reason.
     """
     folders = [plan.dataset.folder(film_id) for film_id in plan.films]
-    table = Table(*COLUMNS, box=None, pad_edge=False, header_style="bold")
-    for folder in folders:
-        table.add_row(*(escape(printable(cell)) for cell in film_row(folder)))
     if folders:
-        console.print(table)
+        console.print(film_table([film_row(folder) for folder in folders]))
     for folder in folders:
         for remark in film_remarks(folder, plan.config.clips):
             say(f"{folder.film.name}: {remark}", "yellow")
@@ -44,12 +42,25 @@ def print_summary(plan: Plan, failures: Sequence[str]) -> int:
         if film.film_id not in failed:
             why = "its stages do not match any more; name the film in a build to redo and publish it"
             say(f"not in the shards any more  {film.name}: {why}", "yellow")
-    if plan.publishing and (plan.dataset.root / "shards" / "index.json").exists():
+    if plan.publishing and (index := read_index_if_made(plan.dataset)):
+        if index.split_remark:
+            say(index.split_remark, "yellow")
         for label, name in (("shards", "shards"), ("card", "README.md"), ("report", "report.html")):
             say(f"{label:<7} {plan.request.out.rstrip('/')}/{name}")
     stages = [stage.name for stage in plan.stages]
     built = any(folder.failure is None and is_whole(folder, stages) for folder in folders)
     return 1 if not built else 2 if failures else 0
+
+
+def film_table(rows: Iterable[Sequence[str]]) -> Table:
+    """Return the table of films; in a narrow terminal, only names and reasons go on in the next line."""
+    name, *counts, dropped = COLUMNS
+    numbers = (Column(count, no_wrap=True, justify="right") for count in counts)
+    texts = (Column(text, overflow="fold") for text in (name, dropped))
+    table = Table(next(texts), *numbers, next(texts), box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        table.add_row(*(escape(printable(cell)) for cell in row))
+    return table
 
 
 def print_estimate(plan: Plan) -> int:

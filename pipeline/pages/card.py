@@ -145,6 +145,8 @@ def _limits(summary: Summary) -> list[str]:
         for film in summary.films
         if film.last_failure
     ]
+    if summary.index and summary.index.split_remark:
+        limits.append(f"{summary.index.split_remark[0].upper()}{summary.index.split_remark[1:]}.")
     if any(film.warnings for film in summary.films):
         limits.append("Some films came with warnings of the probe, the crop or the last build; report.html lists them.")
     return limits

@@ -48,7 +48,7 @@ _KINDS = {
     tarfile.FIFOTYPE: "a pipe",
 }
 _SHARD_NAME = r"[a-z0-9-]+-[0-9]{6}\.tar"
-VERSION = 1
+VERSION = 2
 """Version number, raised by hand when the same samples would give other bytes; an ingredient of every shard."""
 
 
@@ -166,6 +166,17 @@ class Index(Published):
     settings: ShardSettings = Field(description="settings by which the shards were cut and split")
     counts: Counts
     shards: tuple[Shard, ...]
+
+    @property
+    def split_remark(self) -> str | None:
+        """A remark if the share of `val` is off by more than half of what was wanted; None otherwise."""
+        wanted, val, samples = self.settings.val_share, self.counts.split["val"], sum(self.counts.split.values())
+        if not samples or abs(val / samples - wanted) <= min(wanted, 1 - wanted) / 2:
+            return None
+        return (
+            f"the split val has {val:,} of {samples:,} samples, not {wanted:.0%}: there are too few scenes to divide; "
+            "add films, or lower `[shards] block_seconds`"
+        )
 
 
 def count(samples: Sequence[Sample]) -> Counts:

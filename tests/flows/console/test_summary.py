@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from flows.console.summary import print_summary
+from flows.console.summary import film_table, print_summary
 from pipeline.core.config import SelectionSettings, checked
 from pipeline.core.progress import silent
 from pipeline.core.stage import perform
@@ -33,6 +35,22 @@ def summary_of(film: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> str
         step.run(plan.dataset, silent)
     assert print_summary(plan, []) == 0
     return capsys.readouterr().err
+
+
+def test_counts_stay_whole_in_a_narrow_terminal() -> None:
+    shown = Console(width=60, file=(written := StringIO()))
+    row = (
+        "Long name of a film (2001) [1080p].mkv",
+        "124:35",
+        "1402",
+        "2800",
+        "1811",
+        "402 near-duplicate, 97 two scenes",
+    )
+    shown.print(film_table([row]))
+    _, first, *more = written.getvalue().splitlines()
+    assert "124:35    1402   2800  1811" in first
+    assert sorted("".join([first, *more]).replace(" ", "")) == sorted("".join(row).replace(" ", "")), "nothing is lost"
 
 
 def test_a_film_that_leaves_the_shards_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -44,6 +44,15 @@ def test_only_kept_clips_are_published(dataset: Dataset) -> None:
     assert index.counts.level == {str(n): sum(sample.motion.level == n for sample in samples) for n in range(1, 6)}
 
 
+def test_a_split_with_too_few_scenes_is_named(tmp_path: Path, dataset: Dataset) -> None:
+    assert write_shards(dataset, ShardSettings(val_share=0.3)).split_remark is None
+    said = write_shards(make_dataset(tmp_path, films=4, scenes=1, clips=8), ShardSettings()).split_remark
+    assert said == (
+        "the split val has 0 of 21 samples, not 20%: there are too few scenes to divide; "
+        "add films, or lower `[shards] block_seconds`"
+    )
+
+
 def test_a_shard_holds_one_film_in_time_order_and_ends_where_a_scene_ends(tmp_path: Path) -> None:
     dataset = make_dataset(tmp_path, scenes=12, clips=3)
     index = write_shards(dataset, ShardSettings(samples=4))
