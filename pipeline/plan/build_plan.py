@@ -25,7 +25,7 @@ from pipeline.core.atomic import HeldError, held
 from pipeline.core.config import CaptionSettings, Config, ReviewSettings
 from pipeline.core.errors import UserError
 from pipeline.core.ingredients import changed
-from pipeline.core.plain_text import first_few
+from pipeline.core.plain_text import counted, first_few
 from pipeline.core.progress import watched
 from pipeline.core.records import Failure
 from pipeline.core.stage import Stage, is_current, staleness_of
@@ -38,7 +38,8 @@ from pipeline.plan.workspace import Workspace
 from pipeline.publish.vocabulary import load_vocabulary
 from pipeline.remote.film_cache import delete_local_film
 from pipeline.reviews.applied import outside_cast, review_path
-from pipeline.reviews.decisions import Reading, read_decisions
+from pipeline.reviews.cut_again import captions_and_reviews
+from pipeline.reviews.decisions import Decision, Reading, read_decisions
 from pipeline.stages.motion_levels import Edges
 from pipeline.stages.selection import Screen
 
@@ -142,6 +143,7 @@ def draft_plan(request: BuildRequest, workspace: Workspace) -> Plan:
     _refuse_repeated_captions([dataset.folder(film_id) for film_id in films], stages)
     refuse_to_join([dataset.folder(entry.film_id) for entry in others], stages)
     # 5. Find the films with work left, and what to tell the user.
+    unfinished = _unfinished([dataset.folder(film_id) for film_id in films], stages)
     settings = request.config.model_dump(mode="json", exclude={"run"})
     changes = {
         "films": listed,
@@ -158,7 +160,7 @@ def draft_plan(request: BuildRequest, workspace: Workspace) -> Plan:
         workspace=workspace,
         stages=stages,
         films=films,
-        unfinished=_unfinished([dataset.folder(film_id) for film_id in films], stages),
+        unfinished=unfinished,
         publishing=publish_stages(request.config) if films and request.until is Until.publish else (),
         refused=tuple(found.refused),
         notices=(
@@ -167,6 +169,7 @@ def draft_plan(request: BuildRequest, workspace: Workspace) -> Plan:
             *_edges_notices(record.calibration, edges, edges_from),
             *_cast_notices(cast, record.cast, listed, stages),
             *_review_notices(review_file, request.config.review, reviews),
+            *_cut_again_notices({dataset.folder(key): left for key, left in unfinished.items()}, reviews.decisions),
             *_unapplied_notices(review_file, outside_cast(reviews, {entry.sha256 for entry in listed}, names)),
         ),
         record=record.model_copy(update=changes),
@@ -192,6 +195,19 @@ def _unapplied_notices(path: Path, lines: Sequence[int]) -> list[str]:
         f"{path}: not applied, since they name a character outside the cast: line "
         f"{first_few([str(line) for line in lines], _MOST_NAMED)}; give --cast a folder of that name, or edit the lines"
     ]
+
+
+def _cut_again_notices(unfinished: Mapping[FilmFolder, Sequence[Stage]], decisions: Sequence[Decision]) -> list[str]:
+    """Name the films to cut again that have captions or reviews; the new clips show how many of them still match."""
+    notices = []
+    for folder, left in unfinished.items():
+        names = [stage.name for stage in left]
+        captioned, reviews = captions_and_reviews(folder, decisions) if "cut" in names else ([], [])
+        if captioned or reviews:
+            will = "will" if names[0] == "cut" else "may"  # the stages before it may give the same results again
+            have = f"{counted(len(captioned), 'caption')} and {counted(len(reviews), 'review')}"
+            notices.append(f"{folder.film.name} {will} be cut again; it has {have}")
+    return notices
 
 
 def _refuse_repeated_captions(folders: Sequence[FilmFolder], stages: Sequence[Stage]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from pipeline.captions.cast import Cast, load_cast
@@ -15,6 +16,7 @@ from pipeline.core.stage import Stage, is_current
 from pipeline.core.store import Dataset, DatasetRecord, FilmFolder, LevelCalibration
 from pipeline.plan.request import BuildRequest, Until
 from pipeline.remote.film_cache import local_folder
+from pipeline.reviews.cut_again import say_what_matches
 from pipeline.stages.crop import FindCrop
 from pipeline.stages.cut import Cut
 from pipeline.stages.looks import MeasureLooks
@@ -38,7 +40,7 @@ def planned_stages(request: BuildRequest, edges: Edges, cast: Cast | None = None
     threads = run.threads or (1 if run.runner == "ray" else os.cpu_count() or 1)
     stages: tuple[Stage, ...] = (
         FindCrop(config.crop),
-        Cut(config.film, config.scenes, config.clips, threads),
+        Cut(config.film, config.scenes, config.clips, threads, partial(say_what_matches, settings=config.review)),
         MeasureLooks(config.looks, threads, config.run.failed_limit),
         MeasureMotion(config.motion, threads, config.run.failed_limit),
         Screen(config.selection, edges),

@@ -107,6 +107,8 @@ class Cut(Stage):
     clips: ClipSettings
     threads: int = 0
     """Threads of the decoder, 0: one per core. The result does not depend on it."""
+    before_replacing: Callable[[FilmFolder, Sequence[Clip]], None] | None = None
+    """Called with the new clips before those of an earlier run are deleted."""
 
     @property
     def resources(self) -> Resources:
@@ -131,6 +133,8 @@ class Cut(Stage):
         film, end = folder.film, self.film.end_seconds
         job = CutJob(film, crop, folder.path, end, self.scenes, self.clips, self.threads, self.film.fields)
         result = call_in_child(cut_film, job, folder.film_id, progress)
+        if self.before_replacing:
+            self.before_replacing(folder, result.clips)
         files = [folder.clip_path(clip.clip_id) for clip in result.clips]
         _remove_earlier(folder, {file.name for file in files})
         kinds = dict.fromkeys(row.kind for row in result.fields)
