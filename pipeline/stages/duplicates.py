@@ -13,6 +13,10 @@ clip does not matter, because clips of a re-cut film start anywhere. In Big Buck
 one picture differ in a few bits. A line of text over it changes about 20 bits, and two shots of the same place differ
 in 36 or more. A hash of 64 bits cannot separate these.
 
+A copy at a low bitrate loses the detail of dark or empty pictures (credits), and its hashes there differ in up to 48
+bits. This is accepted along a copy: if two clips nearby repeat clips of another film at one offset in time, a clip that
+shares half of its frames, within twice the distance, with the clips at this offset repeats these.
+
 Comparing all frames of 20,000 clips is too slow. So the 256 bits are read as 16 words of 16 bits, and only frames that
 agree exactly in one word are compared. No pair of up to 15 differing bits is missed; a pair of 24 bits is missed one
 time in forty. One matching frame makes two clips candidates, which are then compared in full.
@@ -38,6 +42,10 @@ _DCT_SIDE = 64
 _LEAST_HASHED_SHARE = 0.25
 """A clip with fewer hashed frames is not compared."""
 _BATCH = 2048
+_LOOSER = 2
+"""Factor of the distance along a copy."""
+_WITNESSES, _REACH_SECONDS = 2, 60.0
+"""Repeats at one offset that make a copy, and the time within which they are sought, on either side."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +55,8 @@ class HashedClip:
     film: str
     scene: int
     start_seconds: float
+    seconds: float
+    """Its length, by which two clips of one moment may start apart."""
     held: bool
     """No visible motion in any step."""
     hashes: tuple[str, ...]
@@ -77,12 +87,11 @@ def find_repeats(clips: Sequence[HashedClip], distance: int, gap_seconds: float)
         Position of the later clip -> positions of the earlier clips that it repeats, ascending.
     """
     table = _Table.of(clips)
+    found_P2 = _confirmed(table, _candidates(table, distance, gap_seconds), distance)
+    alike_P2 = _confirmed(table, _along_copies(table, found_P2), _LOOSER * distance)
     found: dict[int, list[int]] = {}
-    pairs_P2 = _candidates(table, distance, gap_seconds)
-    for start in range(0, len(pairs_P2), _BATCH):
-        batch_P2 = pairs_P2[start : start + _BATCH]
-        for later, earlier in batch_P2[_repeats(table, batch_P2, distance)].tolist():
-            found.setdefault(later, []).append(earlier)
+    for later, earlier in np.unique(np.concatenate([found_P2, alike_P2]), axis=0).tolist():
+        found.setdefault(later, []).append(earlier)
     return found
 
 
@@ -96,6 +105,7 @@ class _Table:
     film_N: NDArray[np.int64]
     scene_N: NDArray[np.int64]
     start_N: NDArray[np.float64]
+    seconds_N: NDArray[np.float64]
     held_N: NDArray[np.bool_]
 
     @classmethod
@@ -114,6 +124,7 @@ class _Table:
             film_N=np.array([films[clip.film] for clip in clips], np.int64),
             scene_N=np.array([clip.scene for clip in clips], np.int64),
             start_N=np.array([clip.start_seconds for clip in clips], np.float64),
+            seconds_N=np.array([clip.seconds for clip in clips], np.float64),
             held_N=np.array([clip.held for clip in clips], bool),
         )
 
@@ -146,6 +157,26 @@ def _candidates(table: _Table, distance: int, gap_seconds: float) -> NDArray[np.
     return np.unique(np.concatenate(found), axis=0)
 
 
+def _along_copies(table: _Table, found_P2: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Pairs (later, earlier) of clips without a repeat and clips of another film at the offset of repeats nearby."""
+    pairs = [np.empty((0, 2), np.int64)]
+    films_P2, starts_P2 = table.film_N[found_P2], table.start_N[found_P2]
+    without_N = table.comparable_N & ~np.isin(np.arange(len(table.film_N)), found_P2[:, 0])
+    for film, other in np.unique(films_P2[films_P2[:, 0] != films_P2[:, 1]], axis=0).tolist():
+        start_Q, original_Q = starts_P2[(films_P2 == (film, other)).all(1)].T
+        for clip in np.flatnonzero(without_N & (table.film_N == film)):
+            start, slack = table.start_N[clip], table.seconds_N[clip]
+            near_Q = np.abs(start_Q - start) <= _REACH_SECONDS
+            starts, offsets = start_Q[near_Q], (start_Q - original_Q)[near_Q]
+            there_N = np.zeros(len(table.film_N), bool)
+            for offset in np.unique(offsets):
+                if len(np.unique(starts[np.abs(offsets - offset) <= slack])) >= _WITNESSES:
+                    there_N |= np.abs(table.start_N + offset - start) <= slack
+            there = np.flatnonzero(there_N & (table.film_N == other))
+            pairs.append(np.sort(np.stack([np.full_like(there, clip), there], axis=1), axis=1)[:, ::-1])
+    return np.unique(np.concatenate(pairs), axis=0)
+
+
 def _equal_pairs(values_M: NDArray[np.uint16]) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
     """Yield all pairs of positions with equal values, one distance in the sorted order at a time."""
     order = np.argsort(values_M, kind="stable")
@@ -156,6 +187,12 @@ def _equal_pairs(values_M: NDArray[np.uint16]) -> Iterator[tuple[NDArray[np.intp
         left = left[ranked[left] == ranked[left + step]]
         yield order[left], order[left + step]
         step += 1
+
+
+def _confirmed(table: _Table, pairs_P2: NDArray[np.int64], distance: int) -> NDArray[np.int64]:
+    """The pairs in which the later clip repeats the earlier one."""
+    batches = [pairs_P2[start : start + _BATCH] for start in range(0, len(pairs_P2), _BATCH)]
+    return np.concatenate([pairs_P2[:0], *(batch_P2[_repeats(table, batch_P2, distance)] for batch_P2 in batches)])
 
 
 def _repeats(table: _Table, pairs_P2: NDArray[np.int64], distance: int) -> NDArray[np.bool_]:

@@ -120,6 +120,7 @@ def _hashed(film: FilmFacts, clip: Clip) -> HashedClip:
         film=film.film_id,
         scene=clip.scene,
         start_seconds=clip.start_seconds,
+        seconds=clip.end_seconds - clip.start_seconds,
         held=looks is not None and looks.still_share == 1,
         hashes=looks.hashes if looks else (),
     )

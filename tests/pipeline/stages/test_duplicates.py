@@ -80,7 +80,7 @@ class Drawer:
 
 
 def clip(hashes: list[str], film: str = "film", scene: int = 0, start: float = 0.0, held: bool = False) -> HashedClip:
-    return HashedClip(film, scene, start, held, tuple(hashes))
+    return HashedClip(film, scene, start, 2.0, held, tuple(hashes))
 
 
 def test_a_repeat_is_found_at_any_phase_in_another_film() -> None:
@@ -89,6 +89,20 @@ def test_a_repeat_is_found_at_any_phase_in_another_film() -> None:
     film = [clip(shot[start : start + 16], scene=3, start=start / 8) for start in (0, 16, 32)]
     trailer = clip(drawer.blurred(shot[7:23], flips=16), "trailer")
     assert find_repeats([*film, trailer], NEAR, GAP) == {3: [0, 1]}
+
+
+def test_along_a_copy_half_as_like_is_enough() -> None:
+    drawer = Drawer(10)
+    film = [clip(drawer.shot(16, drift=0), scene=scene, start=2.0 * scene) for scene in range(4)]
+    flips = (8, 40, 8, 60)
+    copy = [
+        clip(drawer.blurred(list(one.hashes), count), "copy", one.scene, 100.5 + one.start_seconds)
+        for one, count in zip(film, flips, strict=True)
+    ]
+    with_one_witness = [copy[0], copy[1]]
+    elsewhere = clip(list(copy[1].hashes), "copy", 9, 130.0)
+    assert find_repeats([*film, *copy, elsewhere], NEAR, GAP) == {4: [0], 5: [1], 6: [2]}
+    assert find_repeats([*film, *with_one_witness], NEAR, GAP) == {4: [0]}
 
 
 def test_half_of_the_frames_must_be_shared() -> None:
