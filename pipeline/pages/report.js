@@ -168,6 +168,27 @@ function playInPlace(frame, clip) {
   }
 }
 
+// ---- near-duplicates -----------------------------------------------------------------------------------------
+
+const PAIRS_AT_ONCE = 30;
+const ofId = new Map(clips.map((clip) => [clipId(clip), clip]));
+const repeats = clips.filter((clip) => ofId.has(clip.duplicateOf));
+
+function sideOf(clip, role) {
+  const label = `Play the ${role}, ${filmOf(clip).name} at ${timecode(clip.start)}`;
+  const still = element("button", {type: "button", class: "still", "aria-label": label}, stillOf(clip));
+  still.addEventListener("click", () => playInPlace(still, clip));
+  return element("div", {}, still, element("p", {}, `${filmOf(clip).name}, ${timecode(clip.start)}, ${clip.fate}`));
+}
+
+function drawMorePairs() {
+  const list = document.getElementById("pairs"), from = list.childElementCount;
+  for (const clip of repeats.slice(from, from + PAIRS_AT_ONCE)) {
+    list.append(element("li", {"data-clip": clipId(clip)}, sideOf(ofId.get(clip.duplicateOf), "clip"), sideOf(clip, "repeat")));
+  }
+  document.getElementById("more-pairs").hidden = list.childElementCount === repeats.length;
+}
+
 function reveal(position) {
   const row = Math.floor(position / layout.columns);
   const top = grid.getBoundingClientRect().top + scrollY + row * layout.height;
@@ -246,6 +267,11 @@ addEventListener("hashchange", applyAddress);
 form.addEventListener("input", applyFilters);
 document.getElementById("clear").addEventListener("click", () => setFilters({}));
 form.addEventListener("submit", (event) => event.preventDefault());
+if (repeats.length) {
+  document.getElementById("pairs").style.setProperty("--aspect", 1 / data.aspect);
+  document.getElementById("more-pairs").addEventListener("click", drawMorePairs);
+  drawMorePairs();
+}
 if (matchMedia("(max-width: 40rem)").matches) document.querySelector(".filters").open = false;
 applyFilters();
 applyAddress();

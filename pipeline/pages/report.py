@@ -100,6 +100,7 @@ def _values(summary: Summary) -> dict[str, Any]:
         "review_remarks": summary.reviews.remarks,
         "audit": summary.audit,
         "tag_tables": [table for table in tables if table["measured"]],
+        "repeats": _repeats_remark(summary),
         "choices": _choices(summary),
         "origins": [(name, text or "not stated by the builder") for name, text in made]
         + made_with(summary)
@@ -134,6 +135,16 @@ def _scene_remark(lengths: Sequence[float]) -> str:
     return (
         f"{counted(len(lengths), 'scene')} by length in seconds; half of them are shorter than {median(lengths):.1f} s."
     )
+
+
+def _repeats_remark(summary: Summary) -> str:
+    """Number of the clips that repeat another; empty without any."""
+    repeats = [seen for seen in summary.clips if seen.verdict and seen.verdict.duplicate_of]
+    if not repeats:
+        return ""
+    kept = sum(seen.fate == "kept" for seen in repeats)
+    but = f"; a review keeps {kept:,} of them" if kept else ""
+    return f"{counted(len(repeats), 'clip')} that repeat another clip{but}."
 
 
 CROWDED_SHARE = 0.6

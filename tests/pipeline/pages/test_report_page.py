@@ -170,6 +170,31 @@ def test_a_reviewed_clip_shows_the_words_of_the_machine_beside_the_review(chromi
     assert seen[1:] == ["dropped", "", "characters nobody (machine: nothing) · kept against dark"]
 
 
+def test_near_duplicates_are_shown_in_pairs_that_play(chromium: Browser, tmp_path: Path) -> None:
+    dataset = make_dataset(tmp_path, scenes=20)
+    one, other = dataset.folders()
+    originals = [verdict.clip_id for verdict in one.read("verdicts", Verdict)]
+    repeats = [
+        verdict.model_copy(update={"duplicate_of": original})
+        for verdict, original in zip(other.read("verdicts", Verdict), originals, strict=True)
+    ]
+    other.write("verdicts", repeats)
+    write_report(dataset)
+    with opened(chromium, address(dataset), *WIDTHS["phone"]) as page:
+        pairs, more = page.locator("#pairs li"), page.get_by_role("button", name="Show more pairs")
+        assert pairs.count() == 30
+        more.click()
+        assert pairs.count() == len(repeats) == 40
+        assert not more.is_visible()
+        left, right = pairs.last.locator("div").all_inner_texts()
+        assert left.startswith("Kiki's Café (1989).mkv, 0:01:27.6")
+        assert right.startswith("海の話.mp4, 0:01:27.6")
+        pairs.last.locator("button").last.click()
+        wait_until(page, "(document.querySelector('#pairs video')?.currentTime ?? 0) > 0.2")
+        assert other.film_id in (page.locator("#pairs video").get_attribute("src") or "")
+        assert page.evaluate("document.documentElement.scrollWidth") == WIDTHS["phone"][0], "no sideways scrolling"
+
+
 @pytest.mark.slow
 def test_a_page_of_twenty_thousand_clips_stays_fast(chromium: Browser, made: Dataset, tmp_path: Path) -> None:
     page_text = (made.root / "report.html").read_text(encoding="utf-8")
