@@ -8,6 +8,7 @@ verdicts over all films of a dataset, in the order they were added.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -15,7 +16,7 @@ from pipeline.core.config import SelectionSettings
 from pipeline.core.progress import Progress
 from pipeline.core.records import Caption, Clip, Looks, Motion, Reviewed, Verdict
 from pipeline.core.stage import Outcome, Stage
-from pipeline.core.store import FilmFolder
+from pipeline.core.store import FilmFolder, StoreError
 from pipeline.stages.duplicates import HashedClip, find_repeats
 from pipeline.stages.motion_levels import Edges, level_of
 
@@ -42,6 +43,8 @@ class FilmFacts:
     """Reason, for each clip whose looks or motion could not be measured."""
     reviewed: Mapping[str, Reviewed] = field(default_factory=dict)
     """Reviewed values of the clips that were reviewed."""
+    work: Mapping[str, int] = field(default_factory=dict)
+    """Value of the work in a clip: 2 for a review, 1 for a caption by a model."""
 
 
 @dataclass(frozen=True)
@@ -70,36 +73,39 @@ class Screen(Stage):
     def verdicts(self, folder: FilmFolder) -> list[Verdict]:
         """Apply the rules to the film alone; writes nothing. Raises StoreError if a table is missing or unreadable."""
         levels = {row.clip_id: level_of(row.scope_px, self.edges) for row in folder.read("motion", Motion)}
-        return verdicts_of([_facts(folder, levels, None)], self.settings)[folder.film_id]
+        facts = replace(_facts(folder, levels, None), work=_work(folder))
+        return verdicts_of([facts], self.settings)[folder.film_id]
 
 
 def film_facts(folder: FilmFolder) -> FilmFacts:
     """Read the facts of a film whose stages are all done; motion levels come from the table `screened`."""
     levels = {row.clip_id: row.level for row in folder.read("screened", Verdict) if row.level is not None}
     facts = _facts(folder, levels, {row.clip_id: row for row in folder.read("captions", Caption)})
-    return replace(facts, reviewed={row.clip_id: row for row in folder.read_if_made("reviewed", Reviewed)})
+    reviewed = {row.clip_id: row for row in folder.read_if_made("reviewed", Reviewed)}
+    return replace(facts, reviewed=reviewed, work=_work(folder))
 
 
 def verdicts_of(films: Sequence[FilmFacts], settings: SelectionSettings) -> dict[str, list[Verdict]]:
     """Return a verdict for every clip of every film, by film id, in the order of its clips.
 
-    Of two clips that repeat each other, the one in the earlier film is kept, and within a film the earlier one. Only
-    a kept clip counts as an original. A review keeps a clip against every reason, unless its motion is not measured.
+    Of two clips that repeat each other, the reviewed one is kept, else the one with a caption by a model, else the one
+    in the earlier film, and within a film the earlier one. Only a kept clip counts as an original. A review keeps a
+    clip against every reason, unless its motion is not measured.
     """
     clips = [(film, clip) for film in films for clip in film.clips]
-    hashed = [_hashed(film, clip) for film, clip in clips]
+    ranked = sorted(clips, key=lambda pair: -pair[0].work.get(pair[1].clip_id, 0))
     repeats: Mapping[int, Sequence[int]] = {}
     if settings.near_duplicates:
+        hashed = [_hashed(film, clip) for film, clip in ranked]
         repeats = find_repeats(hashed, settings.duplicate_distance, settings.duplicate_gap_seconds)
-    verdicts: dict[str, list[Verdict]] = {film.film_id: [] for film in films}
+    verdicts: dict[str, Verdict] = {}
     kept: dict[int, str] = {}
-    for position, (film, clip) in enumerate(clips):
+    for position, (film, clip) in enumerate(ranked):
         original = next((kept[earlier] for earlier in repeats.get(position, ()) if earlier in kept), None)
-        verdict = _verdict(film, clip, original, settings)
+        verdict = verdicts[clip.clip_id] = _verdict(film, clip, original, settings)
         if verdict.keep:
             kept[position] = clip.clip_id
-        verdicts[film.film_id].append(verdict)
-    return verdicts
+    return {film.film_id: [verdicts[clip.clip_id] for clip in film.clips] for film in films}
 
 
 def _facts(folder: FilmFolder, levels: Mapping[str, int], captions: Mapping[str, Caption] | None) -> FilmFacts:
@@ -112,6 +118,15 @@ def _facts(folder: FilmFolder, levels: Mapping[str, int], captions: Mapping[str,
         captions=captions,
         failures={failure.record_id: failure.reason for record in records if record for failure in record.failures},
     )
+
+
+def _work(folder: FilmFolder) -> dict[str, int]:
+    """Work in the clips of a film, as in `FilmFacts`; a damaged table, which is made again, counts as none."""
+    with suppress(StoreError):
+        captions = folder.read_if_made("captions", Caption)
+        captioned = {row.clip_id: 1 for row in captions if row.fault is None and row.source != "rules"}
+        return captioned | {row.clip_id: 2 for row in folder.read_if_made("reviewed", Reviewed)}
+    return {}
 
 
 def _hashed(film: FilmFacts, clip: Clip) -> HashedClip:

@@ -25,9 +25,9 @@ from pipeline.core.store import FilmFolder
 from pipeline.stages.crop import FindCrop
 from pipeline.stages.cut import Cut
 from pipeline.stages.looks import MeasureLooks
-from pipeline.stages.selection import FilmFacts, Screen, verdicts_of
+from pipeline.stages.selection import FilmFacts, Screen, film_facts, verdicts_of
 from tests.support import records
-from tests.support.datasets.made_dataset import EDGES, make_dataset
+from tests.support.datasets.made_dataset import EDGES, MODEL, make_dataset
 from tests.support.media.films import planned
 
 DEFAULT = SelectionSettings()
@@ -114,6 +114,32 @@ def test_of_two_films_the_first_keeps_the_shot_they_share() -> None:
     turned = verdicts_of([two, one], DEFAULT)
     assert [verdict.keep for verdict in turned["one"]] == [True, False]
     assert all(verdict.keep for verdict in turned["two"])
+
+
+def test_a_clip_with_work_in_it_stays_and_its_repeats_go() -> None:
+    shared = {"hashes": shot(5)}
+    films = [facts(name, [shared]) for name in ("one", "two", "three")]
+
+    def kept(**work: int) -> list[bool]:
+        rows = [replace(film, work={film.clips[0].clip_id: work.get(film.film_id, 0)}) for film in films]
+        return [verdict.keep for verdicts in verdicts_of(rows, DEFAULT).values() for verdict in verdicts]
+
+    assert kept() == kept(one=1, two=1, three=1) == [True, False, False]
+    assert kept(two=1, three=1) == [False, True, False]
+    assert kept(two=1, three=2) == [False, False, True]
+
+
+def test_work_is_a_review_or_a_caption_by_a_model(tmp_path: Path) -> None:
+    for captioner, captioned in (("rules", 0), (MODEL, 1)):
+        folder = make_dataset(tmp_path / captioner, films=1, captioner=captioner).folders()[0]
+        captions = folder.read("captions", Caption)
+        faulty, reviewed, plain = captions[0], captions[1], captions[2]
+        folder.write("captions", [faulty.model_copy(update={"fault": "no reply"}), *captions[1:]])
+        folder.write("reviewed", [records.reviewed(reviewed.clip_id, MD="run")])
+        work = film_facts(folder).work
+        assert [work.get(row.clip_id, 0) for row in (faulty, reviewed, plain)] == [0, 2, captioned]
+        folder.table_path("captions").write_bytes(b"damaged")
+        assert perform(Screen(DEFAULT, EDGES), folder), "the table is made again later"
 
 
 def test_a_repeat_of_a_dropped_clip_is_kept_and_becomes_the_original() -> None:
