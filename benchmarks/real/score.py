@@ -9,8 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.real.stretches import Stretch, untouched
 from benchmarks.real.truth import BLANK, Change, Film, is_mixed
 from benchmarks.transnetv2 import transnetv2
+from pipeline.core.config import ClipSettings
 from pipeline.core.records import Clip, Scene, Verdict
 from pipeline.core.store import Dataset
 
@@ -33,6 +35,9 @@ class Score:
         gradual: all gradual changes.
         kept: number of kept clips.
         clean: number of clips of one scene.
+        room: number of clips that fit between the changes.
+        cut_off: how many of them a false boundary costs.
+        stretches: parts of scenes that no kept clip shows.
     """
 
     found: Counter[str] = field(default_factory=Counter)
@@ -46,6 +51,9 @@ class Score:
     kept: int = 0
     kept_seconds: float = 0.0
     clean: int = 0
+    room: int = 0
+    cut_off: int = 0
+    stretches: list[Stretch] = field(default_factory=list)
 
 
 def build(films: Sequence[Path], out: Path, config: str) -> Dataset:
@@ -61,11 +69,15 @@ def build(films: Sequence[Path], out: Path, config: str) -> Dataset:
 def score(dataset: Dataset, films: Iterable[Film]) -> Score:
     """Compare the scenes and clips of the films with their truth; a film is known by the stem of its name."""
     folders = {Path(folder.film.name).stem: folder for folder in dataset.folders()}
+    settings = ClipSettings.model_validate(dataset.record.config["clips"])
     result = Score()
     for film in films:
         folder = folders[film.path.stem]
         scenes = [scene for scene in folder.read("scenes", Scene) if scene.opened_by not in ("start", "damage")]
-        _add_boundaries(result, film.changes, [(scene.start_seconds, scene.opened_by == "cut") for scene in scenes])
+        boundaries = [(scene.start_seconds, scene.opened_by == "cut") for scene in scenes]
+        between = untouched(folder, film.changes, _add_boundaries(result, film.changes, boundaries), settings)
+        result.room, result.cut_off = result.room + between.room, result.cut_off + between.cut_off
+        result.stretches += between.lost
         verdicts = {row.clip_id: row for row in folder.read("verdicts", Verdict)}
         result.gradual += [change for change in film.changes if not change.is_cut and change.kind != BLANK]
         spanned: set[Change] = set()
@@ -84,8 +96,11 @@ def yardstick(films: Iterable[Film], paths: Mapping[Path, Path], python: Path) -
     return result
 
 
-def _add_boundaries(result: Score, changes: Sequence[Change], boundaries: Iterable[tuple[float, bool]]) -> None:
-    """Match boundaries, each its seconds and whether it is a cut, with the nearest change within reach, only once."""
+def _add_boundaries(result: Score, changes: Sequence[Change], boundaries: Iterable[tuple[float, bool]]) -> list[float]:
+    """Match boundaries, each its seconds and whether it is a cut, with the nearest change within reach, only once.
+
+    Return the seconds of the boundaries that match no change.
+    """
     left = list(boundaries)
     for _, is_cut in left:
         result.boundaries["cut" if is_cut else "gradual"] += 1
@@ -97,6 +112,7 @@ def _add_boundaries(result: Score, changes: Sequence[Change], boundaries: Iterab
             left.remove(nearest)
             result.found[change.kind] += 1
             result.right["cut" if nearest[1] else "gradual"] += 1
+    return [seconds for seconds, _ in left]
 
 
 def _add_clip(result: Score, changes: Sequence[Change], clip: Clip, verdict: Verdict, path: Path) -> set[Change]:
