@@ -74,6 +74,10 @@ class Scene:
     first: int
     frames: int
 
+    def differs(self, other: Scene) -> bool:
+        """Return false for the same scene, and for two ways over one picture."""
+        return self.source != other.source or (self.source.suffix == ".mp4" and self != other)
+
 
 def made_films(folder: Path, *, quick: bool) -> list[Film]:
     """Compose the films, unless an earlier run has, and return them with their truth."""
@@ -103,11 +107,13 @@ def _pictures(
     seed: str, scenes: Sequence[Scene], jobs: Sequence[tuple[str, float]], changes: list[Change]
 ) -> Iterator[Picture]:
     """Yield the frames of all pairs, and list their changes."""
-    random, count = Random(seed), 0
+    random, count, new = Random(seed), 0, None
     for number, (kind, seconds) in enumerate(jobs):
         length = round(seconds * FPS)
         clean = round(CLEAN_SECONDS * FPS)
-        old, new = _pair([scene for scene in scenes if scene.frames >= length + clean], random, alike=number % 2 == 1)
+        long_enough = [scene for scene in scenes if scene.frames >= length + clean]
+        old = random.choice([scene for scene in long_enough if new is None or scene.differs(new)])
+        new = _partner(old, long_enough, random, alike=number % 2 == 1)
         if count:
             changes.append(Change("cut", count / FPS, count / FPS))
         changes.append(Change(kind, (count + clean) / FPS, (count + clean + length) / FPS))
@@ -118,14 +124,11 @@ def _pictures(
             count += 1
 
 
-def _pair(scenes: Sequence[Scene], random: Random, *, alike: bool) -> tuple[Scene, Scene]:
-    old = random.choice(scenes)
-    others = [
-        scene for scene in scenes if scene.source != old.source or (scene.source.suffix == ".mp4" and scene != old)
-    ]
+def _partner(old: Scene, scenes: Sequence[Scene], random: Random, *, alike: bool) -> Scene:
+    others = [scene for scene in scenes if scene.differs(old)]
     if not alike:
-        return old, random.choice(others)
-    return old, min(others, key=lambda other: float(np.abs(_colours(other) - _colours(old)).mean()))
+        return random.choice(others)
+    return min(others, key=lambda other: float(np.abs(_colours(other) - _colours(old)).mean()))
 
 
 @cache

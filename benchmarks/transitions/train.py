@@ -19,15 +19,15 @@ from torch.nn.functional import binary_cross_entropy_with_logits as cross_entrop
 from torch.utils.data import DataLoader, IterableDataset
 
 from benchmarks.transitions.library import read_library
-from benchmarks.transitions.network import HEIGHT, WIDTH, TransitionNetwork
+from benchmarks.transitions.network import TransitionNetwork
 from benchmarks.transitions.render import draw
 from benchmarks.transitions.schedule import Plans, batch
 from benchmarks.transitions.shots import Sources
+from benchmarks.transitions.stream import write_onnx
+from pipeline.stages.transition_scores import STEP
 
 EDGE = 16
 """Frames at either end of a window that do not count: too little is seen beside them."""
-SHOWN = 160
-"""Frames that the exported network sees at once."""
 RATE, WARM, KEPT = 3e-3, 300, 0.999
 
 
@@ -39,8 +39,8 @@ class Batches(IterableDataset[Plans]):
 
     def __iter__(self) -> Iterator[Plans]:
         """Yield plans as `schedule.batch` makes them."""
-        if worker := torch.utils.data.get_worker_info():
-            torch.set_num_threads(1)
+        torch.set_num_threads(1)
+        worker = torch.utils.data.get_worker_info()
         number = 0
         while True:
             yield batch(self.sources, (self.seed, worker.id if worker else 0, number), self.windows)
@@ -69,22 +69,6 @@ def validate(network: nn.Module, kept: list[tuple[Tensor, Tensor]]) -> str:
     return (
         f"loss {sum(losses) / len(losses):.4f}  precision, recall: mixed {rates[0].tolist()} begins {rates[1].tolist()}"
     )
-
-
-class _Scores(nn.Module):
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, pictures_BTHWC: Tensor) -> Tensor:
-        return torch.sigmoid(self.network(pictures_BTHWC))
-
-
-def write_onnx(network: nn.Module, path: Path) -> None:
-    """Write the network, with scores from 0 to 1 in place of logits, for onnxruntime; needs the package onnx."""
-    example = torch.zeros(1, SHOWN, HEIGHT, WIDTH, 3)
-    names = {"input_names": ["pictures"], "output_names": ["scores"]}
-    torch.onnx.export(_Scores(network).eval(), (example,), str(path), dynamo=False, **names)
 
 
 def main() -> None:
@@ -157,8 +141,8 @@ def main() -> None:
             save_model(steady, str(given.out))
             told = time.monotonic()
     print(f"step {step}, kept:", validate(steady, kept), flush=True)
+    write_onnx(steady.cpu(), given.out.with_suffix(".onnx"), STEP)
     save_model(steady, str(given.out))
-    write_onnx(steady.cpu(), given.out.with_suffix(".onnx"))
 
 
 if __name__ == "__main__":

@@ -110,7 +110,7 @@ class CropSettings(Settings):
 
 
 class SceneSettings(Settings):
-    """Scene detection: PySceneDetect detectors, every parameter explicit, values chosen by measurement."""
+    """Scene detection: PySceneDetect for cuts, and a small network for all changes."""
 
     detect_width: int = Field(160, ge=64, le=640, description="width of the pictures given to the detectors, pixels")
     adaptive_threshold: float = Field(3.0, ge=0.5, le=20, description="AdaptiveDetector: score relative to neighbours")
@@ -125,10 +125,6 @@ class SceneSettings(Settings):
         0.25, ge=0, le=5, description="a change undone sooner is a flash; cuts closer together count as one"
     )
     transition_seconds: float = Field(2.0, ge=0.5, le=5, description="longest dissolve, fade or wipe that is found")
-    dissolve_change: float = Field(
-        12, ge=4, le=100, description="gray levels by which a changed pixel differs; half of it in dark pictures"
-    )
-    dissolve_misfit: Share = Field(0.25, description="maximum misfit of a gradual change, as in gradual.py")
 
 
 class ClipSettings(Settings):

@@ -1,36 +1,49 @@
 """Detection of cuts, dissolves, fades and wipes in one pass over small pictures of the film.
 
-Hard cuts come from `hard_cuts.py`; dissolves, fades and wipes from `gradual.py`. Four cases are treated here:
+A network scores every frame (`transition_scores.py`): m, it is a mix of two scenes; b, a new scene begins with it.
 
-* Flashes. A flash is two cuts to the detector, and hides a cut nearby. A change that is undone within
-  `min_scene_seconds` is replaced by the picture before it; for this the detectors run slightly behind the film.
-* Motion during a gradual change makes its misfit larger than `dissolve_misfit`, and pans and zooms fit as badly. Up to
-  `DOUBT` times that misfit, the change stands if no certain change is near, and if the pictures before and after it
-  have hardly a pixel in common, though most pixels do not move far.
-* Steps of a dissolve. If moving scenes dissolve, one or several pictures look like cuts. At a real cut, the picture
-  before it shows the old scene alone, or the one after it the new scene; others near each other are one dissolve. The
-  ends of gradual changes move on while the frames there are mixed (`changes.py`).
-* False detections. A gradual change that is longer than another one in it, and lopsided, is dropped (`changes.py`).
-
-A change stays pending until its first frames have to be released. Then it becomes one `Boundary` together with the
-changes next to it. All thresholds are settings or in `scene_thresholds.py`.
+* A run of frames with m > `IN_RUN` is a gradual change if b exceeds `BEGINS` in it, or `BEGINS_IN_RUN` if m exceeds
+  `MIXED` somewhere. The new scene begins where b is largest; the frames of the run are in no clip.
+* Elsewhere, a frame with b > `BEGINS` that no neighbour exceeds is a cut, and so is a cut that PySceneDetect finds
+  (`hard_cuts.py`): the network misses jumps within one place.
+* Changes that leave no room for a scene of `min_scene_seconds` between them are one boundary.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import cv2
 import numpy as np
 
 from pipeline.core.config import SceneSettings
-from pipeline.stages import scene_thresholds as limits
-from pipeline.stages.changes import Change, MixedFrames, TransitionKind
-from pipeline.stages.gradual import GradualFinder
 from pipeline.stages.hard_cuts import CutFinder
-from pipeline.stages.same_scene import found_again, is_back, is_relit, is_title, mean_change, tiny_gray, way_of
+from pipeline.stages.same_scene import is_blank, likeness_of, tiny_gray, undecided
+from pipeline.stages.transition_scores import LAG, STEP, TransitionScorer
+
+TransitionKind = Literal["cut", "wipe", "dissolve", "fade"]
+KINDS: tuple[TransitionKind, ...] = ("cut", "wipe", "dissolve", "fade")
+
+IN_RUN, MIXED = 0.2, 0.75
+"""Score of every mixed frame of a gradual change, and of its surest one."""
+BEGINS, BEGINS_IN_RUN = 0.5, 0.3
+"""Score of the first frame of a scene after a cut, and in a gradual change."""
+NEAR = 3
+"""Frames within which two cuts, or the parts of a gradual change, are one."""
+SHORTEST = 4
+"""Frames of a gradual change; fewer are a cut to the eye."""
+ROOM = 1.5
+"""Longest gradual change that is kept whole, over `transition_seconds`."""
+CHANGED_LEVELS = 12
+"""Least difference of a changed pixel between two scenes, gray levels."""
+LEAST_STEP = 2.0
+"""Least ratio of a cut next to an end of the film to the steps beside it."""
+LIT_LEVELS, SAME_PLACE = 8, 0.95
+"""Gray levels by which light changes a pixel, and the least likeness of one place in different light."""
+MOST_UNDECIDED = 0.3
+"""Largest share of the changed pixels that show neither scene during a wipe."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +51,7 @@ class Boundary:
     """End of one scene and start of the next; frames are ordinals as passed to `SceneFinder.add`."""
 
     frame: int
-    """First frame of the new scene; in a dissolve or fade, the first with more of the new scene than of the old."""
+    """First frame of the new scene; in a gradual change, the first with more of the new scene than of the old."""
     seconds: float
     """Presentation time of that frame."""
     kind: TransitionKind
@@ -49,11 +62,21 @@ class Boundary:
 
 
 @dataclass(frozen=True)
-class _Picture:
+class _Change:
+    """A change in scored frames: the last one before it, the first of the new scene, the first one after it."""
+
+    before: int
+    frame: int
+    after: int
+    kind: TransitionKind
+    begins: float
+    """Score of the first frame of the new scene."""
+
+
+@dataclass(frozen=True)
+class _Scored:
     ordinal: int
     seconds: float
-    small_bgr_HWC: np.ndarray
-    gray_HW: np.ndarray
     tiny_P: np.ndarray
 
 
@@ -71,198 +94,176 @@ class SceneFinder:
     """
 
     def __init__(self, settings: SceneSettings, fps: float) -> None:
-        self._settings = settings
         self._short = max(1, round(settings.min_scene_seconds * fps))
-        self._mixed = MixedFrames(lambda frame: self._shown(frame).tiny_P, fps, settings.dissolve_change)
-        self._reach = round(limits.REACH * settings.transition_seconds * fps)
-        self._longest = max(8, round(limits.WINDOW_ROOM * settings.transition_seconds * fps))
-        self._cuts = CutFinder(settings, fps)
-        self._gradual = GradualFinder(self._longest, settings.dissolve_change, limits.DOUBT * settings.dissolve_misfit)
-        self.lag = self._longest + max(self._cuts.delay, self._gradual.delay) + 2 * self._short + 1
-        self._ahead: deque[_Picture] = deque()
-        self._seen: deque[_Picture] = deque(maxlen=self.lag + 2)
-        self._steady: deque[_Picture] = deque(maxlen=self.lag + 2)
-        self._count = 0
-        self._pending: list[Change] = []
-        self._unexamined: set[int] = set()
-        self._settled_to = 0
+        self._longest = self._short + max(16, round(ROOM * settings.transition_seconds * fps))
+        self._cut_finder = CutFinder(settings, fps)
+        self.lag = max(STEP + LAG, self._cut_finder.delay) + self._longest + 3 * NEAR + 2
+        self._scorer = TransitionScorer()
+        self._cuts: list[int] = []
+        """Cuts of PySceneDetect in the frames that are not settled."""
+        self._frames: list[_Scored] = []
+        self._scores_TD = np.zeros((0, 2), np.float32)
+        self._first = 0
+        """Number of the first frame and score that are kept."""
+        self._settled = 0
+        """Number of the first frame that may still be part of a change not found yet."""
+        self._last = 0
+        self._pending: list[_Change] = []
 
     def add(self, ordinal: int, seconds: float, small_bgr_HWC: np.ndarray) -> list[Boundary]:
-        """Take the next frame, as uint8 BGR scaled down to `detect_width`; return the boundaries that it makes final.
+        """Take the next frame and return the boundaries that it makes final, in order.
 
-        The picture is buffered, not copied.
+        Args:
+            ordinal: number of the frame in presentation order.
+            seconds: its presentation time.
+            small_bgr_HWC: the frame scaled down to `detect_width`, uint8 BGR.
         """
         gray_HW = cv2.cvtColor(small_bgr_HWC, cv2.COLOR_BGR2GRAY)
-        self._ahead.append(_Picture(ordinal, seconds, small_bgr_HWC, gray_HW, tiny_gray(gray_HW)))
-        if len(self._ahead) > self._short:
-            self._take()
-        return list(self._boundaries_until(self._count - 1 - self.lag + self._short))
+        tiny_P = tiny_gray(gray_HW)
+        self._frames.append(_Scored(ordinal, seconds, tiny_P))
+        self._cuts += self._cut_finder.add(small_bgr_HWC, gray_HW, tiny_P)
+        scores_TD = self._scorer.add(small_bgr_HWC)
+        if not len(scores_TD):
+            return []
+        self._scores_TD = np.concatenate([self._scores_TD, scores_TD])
+        return list(self._boundaries(has_ended=False))
 
     def finish(self) -> list[Boundary]:
         """End the film and return the boundaries still pending."""
-        while self._ahead:
-            self._take()
-        if self._steady:
-            self._enqueue_cuts(self._cuts.finish(self._steady[-1].small_bgr_HWC))
-            self._mark_steps()
-        return list(self._boundaries_until(self._count))
+        self._scores_TD = np.concatenate([self._scores_TD, self._scorer.finish()])
+        self._cuts += self._cut_finder.finish()
+        return list(self._boundaries(has_ended=True))
 
-    def _take(self) -> None:
-        """Pass the next frame to the detectors, or the one before it in place of a flash."""
-        # 1. Replace a flash, which is two cuts to the detector and hides a cut nearby.
-        seen = self._ahead.popleft()
-        steady = self._steady[-1] if self._steady and self._is_flash(seen) else seen
-        self._seen.append(seen)
-        self._steady.append(steady)
-        self._count += 1
-        # 2. Queue the hard cuts that their detector has settled by now.
-        self._enqueue_cuts(self._cuts.add(steady.small_bgr_HWC, steady.gray_HW))
-        # 3. Queue the gradual changes that end here. A change in doubt must lead to another scene, and more must change
-        #    than letters or the light. A wipe replaces a change of light that overlaps it.
-        for gradual in self._gradual.add(steady.tiny_P):
-            is_sure = gradual.misfit < self._settings.dissolve_misfit
-            change = Change(gradual.last_clean_before, gradual.middle, gradual.first_clean_after, gradual.kind, is_sure)
-            if (is_sure or self._is_other(change)) and not self._is_title_or_light(change):
-                self._pending = [other for other in self._pending if not self._is_light_beside(other, change)]
-                self._enqueue(self._with_clean_start(change))
-        # 4. Mark the cuts queued some frames ago that are steps of a dissolve, now that the frames after them are here.
-        self._mark_steps()
-
-    def _enqueue_cuts(self, candidates: Mapping[int, bool]) -> None:
-        for frame, is_sure in candidates.items():
-            old, new = self._shown(frame - 1), self._shown(frame)
-            if self._cuts.is_cut(old.small_bgr_HWC, new.small_bgr_HWC, is_sure):
-                self._enqueue(Change(frame - 1, frame, frame, "cut"))
-                self._unexamined.add(frame)
-
-    def _mark_steps(self) -> None:
-        """Mark the cuts that are steps of a dissolve, once the frames beside them are there or the film has ended."""
-        places = {change.frame: place for place, change in enumerate(self._pending) if change.kind == "cut"}
-        self._unexamined &= places.keys()
-        newest, has_ended = self._count - 1, not self._ahead
-        for frame in [frame for frame in self._unexamined if has_ended or frame + self._mixed.beside <= newest]:
-            self._unexamined.remove(frame)
-            if self._mixed.is_step(frame, places.keys(), newest):
-                step = self._pending[places[frame]]
-                earlier = step.before - self._earliest(step)
-                self._pending[places[frame]] = replace(step, earlier=earlier, is_step=True)
-
-    def _earliest(self, change: Change) -> int:
-        """Return the earliest start that a change can be given: after the changes before it, and not yet released."""
-        ended = [other.after for other in self._pending if other.after <= change.before and not other.is_step]
-        reached = max(change.before - self._reach, self._count - self.lag + self._short, self._settled_to, 0, *ended)
-        return min(reached, change.before)
-
-    def _with_clean_start(self, change: Change) -> Change:
-        """Return the change with an earlier start, as long as the frame there shows some of the new scene."""
-        start = self._mixed.clean_start(change.before, change.after, self._earliest(change))
-        return replace(change, earlier=change.before - start)
-
-    def _end(self, change: Change) -> int:
-        """Return the first frame from the end of a change on that shows the new scene alone."""
-        if change.kind == "cut" and not change.is_step:
-            return change.after
-        begins = [other.before for other in self._pending if other.before >= change.after]
-        latest = min(change.after + self._reach, self._count - 1, *begins)
-        if change.is_step:
-            return max(change.after, latest)
-        return self._mixed.clean_end(change.before, change.after, latest)
-
-    def _is_flash(self, seen: _Picture) -> bool:
-        """Return true if the picture before this one returns within the frames ahead."""
-        before_P = self._steady[-1].tiny_P
-        change = mean_change(before_P, seen.tiny_P)
-        return change > limits.FLASH_LEVELS and any(is_back(before_P, later.tiny_P, change) for later in self._ahead)
-
-    def _is_other(self, change: Change) -> bool:
-        """Return true if a change in doubt is far from certain ones, and leads to another scene."""
-        if change.before < self._settled_to or any(
-            other.is_sure and self._is_close(other, change) for other in self._pending
-        ):
-            return False
-        pictures = [self._shown(frame).small_bgr_HWC for frame in range(change.before, change.after + 1)]
-        return found_again(pictures[0], pictures[-1]) < limits.MOST_FOUND and way_of(pictures) < limits.LONGEST_WAY
-
-    def _is_title_or_light(self, change: Change) -> bool:
-        """Return true if letters dissolve, or only the light changes next to a cut or wipe in the change."""
-        if change.kind != "dissolve":
-            return False
-        cuts = [cut for cut in self._pending if cut.kind == "cut" and change.before <= cut.before < change.after - 1]
-        return (
-            is_title(self._shown(change.before).gray_HW, self._shown(change.after).gray_HW)
-            or any(self._is_relit(cut.after, change.after) or self._is_relit(change.before, cut.before) for cut in cuts)
-            or any(self._is_light_beside(change, wipe) for wipe in self._pending)
-        )
-
-    def _is_light_beside(self, change: Change, wipe: Change) -> bool:
-        """Return true if a dissolve that overlaps a wipe is nothing but a part of it and a change of the light."""
-        if change.kind != "dissolve" or wipe.kind != "wipe" or not change.overlaps(wipe):
-            return False
-        # Leave a margin: near its ends, a wipe shows the other scene only in the corners.
-        beside = (wipe.after - wipe.before) // 4
-        rests = [(change.before, wipe.before - beside), (wipe.after + beside, change.after)]
-        relit = [self._is_relit(frame, later) for frame, later in rests if frame < later]
-        return bool(relit) and all(relit)
-
-    def _is_relit(self, frame: int, later: int) -> bool:
-        return later - frame > 1 and is_relit(self._shown(frame).tiny_P, self._shown(later).tiny_P)
-
-    def _enqueue(self, change: Change) -> None:
-        """Queue a change, merged with the changes that it overlaps; ignore it if it begins within a settled one."""
-        if change.before < self._settled_to or any(other.replaces(change) for other in self._pending):
+    def _boundaries(self, *, has_ended: bool) -> Iterator[Boundary]:
+        # 1. Settle the frames up to the last one that is far from any run: what follows may belong to a longer change.
+        count = len(self._scores_TD)
+        if not has_ended:
+            count = min(count, len(self._frames) - self._cut_finder.delay)
+        if count <= 0:
             return
-        self._pending = [other for other in self._pending if not change.replaces(other)]
-        if change.is_sure:  # changes in doubt near it were its motion
-            self._pending = [other for other in self._pending if other.is_sure or not self._is_close(change, other)]
-        for other in [other for other in self._pending if other.overlaps(change)]:
-            self._pending.remove(other)
-            change = change.joined(other)
-        self._pending.append(change)
+        known = self._first + count
+        is_near = np.convolve(self._scores_TD[:count, 0] > IN_RUN, np.ones(2 * NEAR + 1), "same") > 0
+        free = self._first + np.flatnonzero(~is_near[: max(count - NEAR, 0)])
+        end = known if has_ended else max(self._settled, int(free[-1]) if len(free) else 0)
+        if known - end > self._longest:
+            end = known - NEAR
+        # 2. Queue the changes among them, each joined with the one before it if no scene has room between them.
+        for change in self._changes(end):
+            if self._pending and change.before - self._pending[-1].after < self._short:
+                change = _joined(self._pending.pop(), change)
+            self._pending.append(change)
+        self._settled = end
+        # 3. Report the changes that nothing can join any more. What is longer than any change is reported as it is.
+        while self._pending:
+            change = self._pending[0]
+            is_last = len(self._pending) == 1
+            if (
+                is_last
+                and not has_ended
+                and end - change.after <= self._short
+                and known - change.before < self._longest
+            ):
+                break
+            yield self._boundary(self._pending.pop(0))
+        # 4. Forget the frames and scores before all that.
+        kept = min([self._settled, *(change.before for change in self._pending)]) - NEAR - 1
+        if kept > self._first:
+            self._frames, self._scores_TD = self._frames[kept - self._first :], self._scores_TD[kept - self._first :]
+            self._first = kept
 
-    def _boundaries_until(self, until: int) -> Iterator[Boundary]:
-        """Yield the boundaries of the pending changes in order, until none is left that starts up to `until`."""
-        self._pending.sort(key=lambda change: change.before)
-        while any(change.start <= until for change in self._pending):
-            # 1. Take the first change, and those after it that leave no room for a scene between them.
-            group = [self._pending.pop(0)]
-            reach = group[0].before + self._longest
-            while self._pending and self._is_close(group[-1], self._pending[0]) and self._pending[0].before <= reach:
-                group.append(self._pending.pop(0))
-            # 2. Together they are one boundary, or none. Changes found later must begin after them.
-            boundary = self._boundary_of(group)
-            self._settled_to = group[-1].after
-            if boundary:
-                yield boundary
+    def _changes(self, end: int) -> list[_Change]:
+        """Return the changes from the first frame that is not settled up to `end`, by their first frames."""
+        mixed_T, begins_T = self._scores_TD[:, 0], self._scores_TD[:, 1]
+        start, end = self._settled - self._first, end - self._first
+        cuts = [cut - self._first for cut in self._cuts if cut - self._first < end]
+        self._cuts = [cut for cut in self._cuts if cut - self._first >= end]
+        is_free_T = np.ones(len(mixed_T), bool)
+        found: list[tuple[int, int, int, TransitionKind]] = []
+        # 1. Runs of mixed frames in which a new scene begins. Where PySceneDetect finds a cut, it knows the frame.
+        for first, last in _runs(mixed_T[:end] > IN_RUN, start):
+            around = slice(max(first - 2, 0), last + 3)
+            frame = around.start + int(begins_T[around].argmax())
+            is_sure = mixed_T[first : last + 1].max() > MIXED
+            if begins_T[frame] > (BEGINS_IN_RUN if is_sure else BEGINS):
+                kind = self._kind(first, last)
+                at = _exact(frame, cuts) if kind == "cut" else frame
+                found.append((min(first, at) - 1, at, max(last + 1, at), kind))
+                is_free_T[around] = False
+        # 2. Frames elsewhere with which a new scene begins.
+        for frame in map(int, start + np.flatnonzero(begins_T[start:end] > BEGINS)):
+            near = slice(max(frame - NEAR, 0), frame + NEAR + 1)
+            if is_free_T[frame] and frame == near.start + int(begins_T[near].argmax()):
+                at = _exact(frame, cuts)
+                found.append((min(frame, at) - 1, at, max(frame, at), "cut"))
+                is_free_T[near] = False
+        # 3. Cuts that the network does not know.
+        found += [(cut - 1, cut, cut, "cut") for cut in cuts if is_free_T[cut] and not self._is_relit(cut)]
+        changes = [
+            _Change(before + self._first, at + self._first, after + self._first, kind, float(begins_T[at]))
+            for before, at, after, kind in found
+            if at > 0 and not self._is_motion(at)
+        ]
+        return sorted(changes, key=lambda change: change.frame)
 
-    def _is_close(self, one: Change, other: Change) -> bool:
-        """Return true if two changes overlap, are steps of one dissolve, or leave too few frames for a scene."""
-        return one.frames_to(other) < (self._reach if one.is_step and other.is_step else self._short)
+    def _is_motion(self, frame: int) -> bool:
+        """Return true for a step next to an end of the film, and not much larger than those beside it.
 
-    def _boundary_of(self, group: Sequence[Change]) -> Boundary | None:
-        """Return changes in quick succession as one boundary, or None if they lead back to the first picture."""
-        first, last = group[0], group[-1]
-        old_P, new_P = self._shown(first.before).tiny_P, self._shown(last.after).tiny_P
-        shown = [self._shown(change.after).tiny_P for change in group]
-        most = max(mean_change(old_P, picture_P) for picture_P in shown)
-        # 1. If the film returns to the old picture, nothing has changed: report no boundary.
-        if len(group) > 1 and is_back(old_P, new_P, most):
-            return None
-        # 2. The new scene begins at the first change after which its final picture is on screen.
-        arrival = next(
-            change
-            for change, picture_P in zip(group, shown, strict=True)
-            if change is last or is_back(picture_P, new_P, most)
-        )
-        # 3. Widen the boundary to the nearest frames that show one scene only: clips end and start there.
-        start, end = max(first.start, self._settled_to), self._end(last)
-        at, before, after = self._at(arrival.frame), self._at(start), self._at(end)
-        kind: TransitionKind = "dissolve" if arrival.is_step else arrival.kind
-        return Boundary(at.ordinal, at.seconds, kind, before.ordinal, after.ordinal)
+        The network sees the first and the last picture repeated there, so action looks like a cut.
+        """
+        if self._first + frame <= NEAR + 1:
+            beside = range(frame + 1, frame + 2 * NEAR)
+        elif frame >= len(self._frames) - NEAR - 1:
+            beside = range(frame - 2 * NEAR, frame)
+        else:
+            return False
+        return self._step(frame) < LEAST_STEP * max(self._step(number) for number in beside)
 
-    def _at(self, frame: int) -> _Picture:
-        """Return a frame as it is in the film."""
-        return self._seen[frame - self._count]
+    def _is_relit(self, frame: int) -> bool:
+        """Return true if a frame shows the place of the one before it in other light."""
+        before_P, after_P = self._frames[frame - 1].tiny_P, self._frames[frame].tiny_P
+        return likeness_of(before_P, after_P, np.abs(after_P - before_P) > LIT_LEVELS) > SAME_PLACE
 
-    def _shown(self, frame: int) -> _Picture:
-        """Return a frame as passed to the detectors: without flashes."""
-        return self._steady[frame - self._count]
+    def _step(self, frame: int) -> float:
+        places = np.clip((frame - 1, frame), 0, len(self._frames) - 1)
+        before_P, after_P = (self._frames[place].tiny_P for place in places)
+        return float(np.abs(after_P - before_P).sum())
+
+    def _kind(self, first: int, last: int) -> TransitionKind:
+        """Return the kind of a run of mixed frames; a short one is a cut that motion or the encoder has blurred."""
+        if last - first < SHORTEST:
+            return "cut"
+        pictures_TP = np.stack([one.tiny_P for one in self._frames[max(first - 1, 0) : last + 2]])
+        change_P = pictures_TP[-1] - pictures_TP[0]
+        changed_P = np.abs(change_P) > CHANGED_LEVELS
+        shares_TC = (pictures_TP[1:-1, changed_P] - pictures_TP[0, changed_P]) / change_P[changed_P]
+        if changed_P.any() and undecided(shares_TC).mean() < MOST_UNDECIDED:
+            return "wipe"
+        return "fade" if any(is_blank(picture_P) for picture_P in pictures_TP) else "dissolve"
+
+    def _boundary(self, change: _Change) -> Boundary:
+        newest = self._first + len(self._frames) - 1
+        frame, before = max(change.frame, self._last + 1), max(change.before, self._last - 1, 0)
+        numbers = frame, min(before, frame - 1), min(max(change.after, frame), newest)
+        at, old, new = (self._frames[number - self._first] for number in numbers)
+        self._last = frame
+        return Boundary(at.ordinal, at.seconds, change.kind, old.ordinal, new.ordinal)
+
+
+def _joined(one: _Change, other: _Change) -> _Change:
+    """Return two changes in quick succession as one, whose new scene is that of the second, or of a surer cut."""
+    is_cut = one.after - one.before == 1 and one.begins > other.begins
+    kind = "cut" if is_cut else max(one.kind, other.kind, key=KINDS.index)
+    return replace(one if is_cut else other, before=one.before, after=max(one.after, other.after), kind=kind)
+
+
+def _exact(frame: int, cuts: Sequence[int]) -> int:
+    """Return the last cut near a frame, after any flash, or the frame itself if none is near."""
+    return max((cut for cut in cuts if abs(cut - frame) <= NEAR), default=frame)
+
+
+def _runs(is_mixed_T: np.ndarray, start: int) -> Iterator[tuple[int, int]]:
+    """Yield the first and last frame of each run from `start` on; short gaps do not end a run."""
+    numbers = start + np.flatnonzero(is_mixed_T[start:])
+    if len(numbers):
+        for run in np.split(numbers, np.flatnonzero(np.diff(numbers) > NEAR) + 1):
+            yield int(run[0]), int(run[-1])

@@ -18,7 +18,7 @@ pictures before the moment to `REACH` after it, far enough for a dissolve, and b
     value    = share * lost / SURE, at most 1
 
 Flow loses fast figures and fast pans as well, so the value is multiplied by `DOUBT`, with two exceptions. One is that
-every picture near the moment shows A, B, a dissolve or a wipe of both (`gradual.py`), which no motion does. The other
+every picture near the moment shows A, B, a dissolve or a wipe of both, which no motion does. The other
 is that hardly any edge is found again, although the camera does not go far.
 
 A dissolve of figures, or between places of like colours, changes a small share of the picture. It is known by its
@@ -33,7 +33,6 @@ from fractions import Fraction
 import cv2
 import numpy as np
 
-from pipeline.stages.gradual import undecided
 from pipeline.stages.same_scene import (
     TINY_HEIGHT,
     TINY_WIDTH,
@@ -43,6 +42,7 @@ from pipeline.stages.same_scene import (
     likeness_of,
     medians,
     tiny_gray,
+    undecided,
 )
 
 SMALL = (180, 120)

@@ -88,7 +88,7 @@ def test_a_scene_too_short_for_margins_is_used_to_its_ends(tmp_path: Path) -> No
     assert [barcodes(folder, clip)[0] for clip in result.clips] == [0, 97, 149]
 
 
-def test_a_clip_moves_on_past_a_fade_and_past_two_scenes(tmp_path: Path) -> None:
+def test_a_clip_moves_on_past_a_fade_and_past_two_scenes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = paint_pictures(2, (320, 180), scenes=(0, 1), barcode=False)
 
     def paint(number: int, picture: Picture) -> None:
@@ -98,8 +98,9 @@ def test_a_clip_moves_on_past_a_fade_and_past_two_scenes(tmp_path: Path) -> None
 
     film = make_film(tmp_path / "film.mp4", frames=200, barcode=False, paint=paint)
     folder = folder_of(tmp_path, film)
-    blind = replace(job_of(folder), scenes=SceneSettings(min_content=100, changed_share=1, dissolve_misfit=0))
-    result = cut_film(blind, silent)
+    for name in ("BEGINS", "BEGINS_IN_RUN"):
+        monkeypatch.setattr(f"pipeline.stages.scenes.{name}", 2.0)
+    result = cut_film(replace(job_of(folder), scenes=SceneSettings(min_content=100)), silent)
     assert len(result.scenes) == 1, "the finder sees neither"
     assert [clip.source_frames[0] for clip in result.clips] == [14, 98, 146]
 
