@@ -126,6 +126,10 @@ class SceneSettings(Settings):
     )
     transition_seconds: float = Field(2.0, ge=0.5, le=5, description="longest dissolve, fade or wipe that is found")
 
+    def ingredients(self) -> dict[str, Any]:
+        """Return the settings, and the defaults of two that are gone: films cut before the network came stay as cut."""
+        return super().ingredients() | {"dissolve_change": 12.0, "dissolve_misfit": 0.25}
+
 
 class ClipSettings(Settings):
     """Clips: the fixed-length pieces that scenes are cut into."""
