@@ -24,7 +24,7 @@ from pipeline.publish.seen_clips import ClipFate, SeenClip, film_clips, read_ind
 from pipeline.publish.shards import Index
 from pipeline.publish.vocabulary import Vocabulary, load_vocabulary
 from pipeline.reviews.applied import ReviewCounts, count_reviews, load_reviews, review_path
-from pipeline.reviews.audit import AuditResults, ForeignAuditError, audit_results
+from pipeline.reviews.audit import Results, audit_results
 from pipeline.reviews.decisions import FIELDS, KEEP
 from pipeline.video.colour import DIFFUSE_WHITE, PEAK
 from prompts.template import load_prompt
@@ -68,7 +68,7 @@ class Summary:
     index: Index | None
     films: tuple[SeenFilm, ...]
     reviews: ReviewCounts
-    audit: AuditResults | None
+    audit: Results | None
     """Results of the audit of this dataset; None without a labelled clip."""
 
     @property
@@ -130,11 +130,7 @@ def summarise(dataset: Dataset) -> Summary:
         if (folder.path / "film.json").exists()
     )
     reviews = count_reviews(load_reviews(dataset, review_path(dataset.root, config.review)))
-    try:
-        audit = audit_results(dataset, vocabulary.published)
-    except ForeignAuditError:
-        audit = None  # an audit of another dataset, which `animegamer audit` rejects
-    return Summary(record, config, index, films, reviews, audit)
+    return Summary(record, config, index, films, reviews, audit_results(dataset, vocabulary.published))
 
 
 def count_reasons(clips: Iterable[SeenClip], fate: ClipFate) -> Counter[str]:

@@ -15,7 +15,7 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from pipeline.core.atomic import write_json
-from pipeline.core.errors import UserError, disk_errors
+from pipeline.core.errors import UserError
 from pipeline.core.records import Record, faults_of
 
 SIZE = 200
@@ -47,12 +47,13 @@ class AuditSample(Record):
     spans: tuple[Span, ...] = Field(description="in random order")
 
 
-def draw(spans: Sequence[Span], size: int, by: Strata | None, seed: int, blind: bool) -> AuditSample:
-    """Draw a sample; the same spans and seed give the same sample.
+def draw(spans: Sequence[Span], size: int | None, by: Strata | None, seed: int, blind: bool) -> AuditSample:
+    """Draw a sample, by default of `SIZE` clips; the same spans and seed give the same sample.
 
     Raises:
         UserError: the sample would be larger than the dataset, or smaller than the number of strata.
     """
+    size = size or min(SIZE, len(spans))
     if size > len(spans):
         raise UserError(f"the dataset keeps {len(spans)} clips, fewer than --size {size}; lower or omit --size")
     strata: dict[str, list[Span]] = defaultdict(list)
@@ -70,11 +71,10 @@ def draw(spans: Sequence[Span], size: int, by: Strata | None, seed: int, blind: 
 def read_sample(root: Path) -> AuditSample | None:
     """Return the sample of the dataset in `root`; None if none was drawn. Raises UserError if the file is damaged."""
     path = root / SAMPLE_FILE
-    try:
-        with disk_errors(path):
-            return AuditSample.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
+    if not path.is_file():
         return None
+    try:
+        return AuditSample.model_validate_json(path.read_bytes())
     except ValidationError as error:
         raise UserError(f"{path}: is not a sample ({faults_of(error)}); restore it, or start another audit") from error
 

@@ -12,18 +12,15 @@ from the weights alone: with few errors, the estimated variance is often far too
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 
 from pipeline.core.records import Record
 
 CONFIDENCE = 0.95
-Counts_N = NDArray[np.float64]
-"""A number for each of N clips."""
 _Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 
 
@@ -34,61 +31,36 @@ class Share(Record):
     low: float
     high: float
 
-    @property
-    def percent(self) -> str:
-        """The share, such as `86.7%`."""
-        return f"{self.share:.1%}"
 
-    @property
-    def interval(self) -> str:
-        """The interval, such as `62.1 to 96.3%`."""
-        return f"{100 * self.low:.1f} to {self.high:.1%}"
-
-
-@dataclass(frozen=True)
-class Stratum:
-    """Part of a sample that was drawn at random from one stratum."""
-
-    hits_N: Counts_N
-    """Hits of each clip of the sample."""
-    tries_N: Counts_N
-    """Tries of each clip, at least its hits; a clip with 0 tries does not count."""
-    population: float = math.inf
-    """Clips in the stratum; infinite for the only stratum of a sample from a population of unknown size."""
-
-    @property
-    def weight(self) -> float:
-        """Clips of the dataset that one clip of the sample represents."""
-        return self.population / len(self.tries_N) if math.isfinite(self.population) else 1.0
-
-    @property
-    def unseen(self) -> float:
-        """Share of the stratum outside the sample."""
-        return 1 - len(self.tries_N) / self.population
-
-    def variance(self, share: float) -> float:
-        """Variance of the weighted sum of hits beyond the share; 0 for a single clip."""
-        size = len(self.tries_N)
-        if size < 2:
-            return 0.0
-        spread = float(np.var(self.hits_N - share * self.tries_N, ddof=1))
-        return self.unseen * self.weight**2 * size * spread
-
-
-def estimated(strata: Sequence[Stratum], missing: float = 0) -> Share | None:
+def estimated(strata: Sequence[str], counts_N2: ArrayLike, populations: Mapping[str, float]) -> Share | None:
     """Return hits over tries in the whole population; None if nothing was tried.
 
     Args:
-        strata: the sample.
-        missing: clips of the dataset in strata without a clip in the sample. All of them may be hits, or none; the
-            interval contains both cases.
+        strata: stratum of each of N clips, which were drawn at random within it.
+        counts_N2: hits and tries of each clip; a clip with 0 tries does not count.
+        populations: clips of the dataset in each stratum; infinite for the only stratum of a population of unknown
+            size. In a stratum without a clip in the sample, all clips may be hits, or none; the interval contains both.
     """
-    tries = sum(stratum.weight * float(stratum.tries_N.sum()) for stratum in strata)
+    hits_N, tries_N = np.asarray(counts_N2, float).T
+    names, places_N = np.unique(strata, return_inverse=True)
+    sizes_N = np.bincount(places_N)[places_N]
+    populations_N = np.array([populations[name] for name in names])[places_N]
+    weights_N = np.where(np.isinf(populations_N), 1, populations_N / sizes_N)
+    tries = float(weights_N @ tries_N)
     if not tries:
         return None
-    share = sum(stratum.weight * float(stratum.hits_N.sum()) for stratum in strata) / tries
-    low, high = wilson(share, _effective_size(strata, share, tries))
-    seen = tries / (tries + missing)
+    share = float(weights_N @ hits_N) / tries
+    # Kish's size, in which only clips outside the sample are in doubt: infinite if there are none
+    doubts_N = weights_N**2 * (1 - sizes_N / populations_N)
+    doubt = float(doubts_N @ tries_N)
+    size = tries**2 / doubt if doubt else math.inf
+    # the size of a simple sample with the estimated variance, if that is smaller; a single clip has no variance
+    beyond_N = hits_N - share * tries_N
+    spreads_N = (beyond_N - np.bincount(places_N, beyond_N)[places_N] / sizes_N) ** 2 / np.maximum(sizes_N - 1, 1)
+    if variance := float(doubts_N * sizes_N @ spreads_N) / tries**2:
+        size = min(size, share * (1 - share) / variance * len(strata) / (len(strata) - 1))
+    low, high = wilson(share, size)
+    seen = tries / (tries + sum(clips for name, clips in populations.items() if name not in names))
     return Share(share=share, low=low * seen, high=high * seen + 1 - seen)
 
 
@@ -103,15 +75,3 @@ def wilson(share: float, size: float, deviations: float = _Z) -> tuple[float, fl
     reach = deviations * math.sqrt(share * (1 - share) / size + (deviations / (2 * size)) ** 2)
     scale = 1 + deviations**2 / size
     return max(0.0, (centre - reach) / scale), min(1.0, (centre + reach) / scale)
-
-
-def _effective_size(strata: Sequence[Stratum], share: float, tries: float) -> float:
-    """Return the size of a simple random sample with the same information."""
-    by_weights = sum(stratum.unseen * stratum.weight**2 * float(stratum.tries_N.sum()) for stratum in strata)
-    if not by_weights:
-        return math.inf  # every clip was seen
-    size = sum(len(stratum.tries_N) for stratum in strata)
-    variance = sum(stratum.variance(share) for stratum in strata) / tries**2
-    if not variance:
-        return tries**2 / by_weights
-    return min(tries**2 / by_weights, share * (1 - share) / variance * size / (size - 1))

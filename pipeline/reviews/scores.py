@@ -10,30 +10,24 @@ the clip counts nowhere else. Two values are equal in one of three readings, eac
 
 from __future__ import annotations
 
-import math
-import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-import numpy as np
-
 from pipeline.core.records import Record
-from pipeline.reviews.decisions import FIELDS, Value, comparable
-from pipeline.reviews.intervals import Share, Stratum, estimated
+from pipeline.reviews.decisions import FIELDS, Standing, Value, comparable
+from pipeline.reviews.intervals import Share, estimated
 from prompts.words import adverb, lemmas
 
 SCORED: Final = tuple(field for field in FIELDS if field != "sentence")
 """Fields with an answer that is right or wrong."""
-MOST_VALUES = 1000
-"""Maximum number of different values for Krippendorff's alpha, whose time grows with their square."""
 
 Groups = Mapping[str, Mapping[str, str]]
 """Published value of the values that are replaced, by tag: `Vocabulary.published`."""
 Form = Callable[[Value], object]
-Voices = Mapping[str, Value]
-"""Value by reviewer."""
+Count = Callable[[Value, Value], tuple[int, int]]
+"""Hits and tries of an answer and its label."""
 _LEMMAS: Mapping[str, Callable[[str], str]] = {
     "S": partial(lemmas, kind="NOUN"),
     "MD": partial(lemmas, kind="VERB"),
@@ -47,9 +41,9 @@ class Labelled:
     """Clip with labels, and its values in the dataset."""
 
     values: Mapping[str, Value]
-    """Answers of the dataset by field; a field without an answer is missing."""
-    labels: Mapping[str, Value]
-    """True values by field; null if nobody can tell."""
+    """Answers of the dataset by field; null or missing without an answer."""
+    labels: Mapping[str, Standing]
+    """Standing of each labelled field, whose value counts as true; null if nobody can tell."""
     stratum: str = ""
 
 
@@ -63,25 +57,17 @@ class FieldAccuracy(Record):
     """Clips whose label is null; they count nowhere else."""
     answered: int
     """Labelled clips with an answer of the dataset."""
-    accuracy: dict[str, Share]
-    """Share of the answers that are right, by reading, the strictest first."""
-    precision: Share | None
-    """Share of the names given that are on screen."""
-    recall: Share | None
-    """Share of the names on screen that are given, in the clips with an answer."""
-
-    @property
-    def best(self) -> Share | None:
-        """Accuracy by the widest reading."""
-        return next(reversed(self.accuracy.values()), None)
+    shares: dict[str, Share]
+    """Share of right answers by reading, the strictest first; for characters also `precision` and `recall` of names."""
 
     @property
     def rows(self) -> list[tuple[str, ...]]:
         """Rows of a table: field, reading, share of right answers, interval, answered, labelled and unsaid clips."""
-        shares = {**self.accuracy, "precision": self.precision, "recall": self.recall}
-        cells = [(name, share.percent, share.interval) for name, share in shares.items() if share]
         counts = (f"{self.answered:,}", f"{self.labelled:,}", f"{self.unsaid:,}")
-        return [(self.field, *row, *counts) for row in cells or [("-", "-", "no answers")]]
+        return [
+            (self.field, name, f"{share.share:.1%}", f"{100 * share.low:.1f} to {share.high:.1%}", *counts)
+            for name, share in self.shares.items()
+        ] or [(self.field, "-", "-", "no answers", *counts)]
 
 
 class Agreement(Record):
@@ -114,50 +100,44 @@ def readings_of(field: str, groups: Groups) -> dict[str, Form]:
     return found
 
 
-def accuracies(clips: Sequence[Labelled], groups: Groups, populations: Mapping[str, int] | None) -> list[FieldAccuracy]:
+def accuracies(clips: Sequence[Labelled], groups: Groups, populations: Mapping[str, float]) -> list[FieldAccuracy]:
     """Return the accuracy of each field that has a label.
 
-    `populations` are the dataset's clips in each stratum; None if the clips are not a random sample of the dataset.
+    `populations` are the dataset's clips in each stratum, as `estimated` takes them.
     """
     labelled = ((field, [clip for clip in clips if field in clip.labels]) for field in SCORED)
     return [_accuracy(field, found, groups, populations) for field, found in labelled if found]
 
 
-def agreements(clips: Sequence[Mapping[str, Voices]], groups: Groups) -> list[Agreement]:
-    """Return the agreement about each field with two reviewers, from the answers per clip by field and reviewer."""
-    shared = {field: [clip[field] for clip in clips if len(clip.get(field, {})) > 1] for field in SCORED}
+def agreements(clips: Sequence[Labelled], groups: Groups) -> list[Agreement]:
+    """Return the agreement about each field that two reviewers have answered on a clip."""
+    voices = {field: [clip.labels[field].voices for clip in clips if field in clip.labels] for field in SCORED}
+    shared = {field: [clip for clip in found if len(clip) > 1] for field, found in voices.items()}
     return [_agreement(field, found, groups) for field, found in shared.items() if found]
 
 
-def _accuracy(
-    field: str, clips: Sequence[Labelled], groups: Groups, populations: Mapping[str, int] | None
-) -> FieldAccuracy:
-    said = [clip for clip in clips if clip.labels[field] is not None]
-
-    def share(count: Callable[[Value, Value], tuple[int, int]]) -> Share | None:
-        rows: dict[str, list[tuple[int, int]]] = {}
-        for clip in clips:
-            counts = field in clip.values and clip.labels[field] is not None
-            row = count(clip.values[field], clip.labels[field]) if counts else (0, 0)
-            rows.setdefault(clip.stratum if populations else "", []).append(row)
-        sizes: Mapping[str, float] = populations or {"": math.inf}
-        counts_2N = {name: np.array(found, float).T for name, found in rows.items()}
-        strata = [Stratum(hits_N, tries_N, sizes[name]) for name, (hits_N, tries_N) in counts_2N.items()]
-        return estimated(strata, sum(size for name, size in sizes.items() if name not in rows))
-
-    def equal(form: Form) -> Callable[[Value, Value], tuple[int, int]]:
-        return lambda answer, label: (form(answer) == form(label), 1)
-
-    right = {reading: share(equal(form)) for reading, form in readings_of(field, groups).items()}
+def _accuracy(field: str, clips: Sequence[Labelled], groups: Groups, populations: Mapping[str, float]) -> FieldAccuracy:
+    pairs = [(clip.values.get(field), clip.labels[field].value) for clip in clips]
+    said = [answer for answer, label in pairs if label is not None]
+    counts: dict[str, Count] = {name: partial(_equal, form) for name, form in readings_of(field, groups).items()}
+    if field == "characters":
+        counts |= {"precision": _shared_names, "recall": lambda answer, label: _shared_names(label, answer)}
+    shares: dict[str, Share] = {}
+    for name, count in counts.items():
+        counts_N2 = [(0, 0) if answer is None or label is None else count(answer, label) for answer, label in pairs]
+        if share := estimated([clip.stratum for clip in clips], counts_N2, populations):
+            shares[name] = share
     return FieldAccuracy(
         field=field,
         labelled=len(said),
         unsaid=len(clips) - len(said),
-        answered=sum(field in clip.values for clip in said),
-        accuracy={reading: found for reading, found in right.items() if found},
-        precision=share(_shared_names) if field == "characters" else None,
-        recall=share(lambda answer, label: _shared_names(label, answer)) if field == "characters" else None,
+        answered=sum(answer is not None for answer in said),
+        shares=shares,
     )
+
+
+def _equal(form: Form, answer: Value, label: Value) -> tuple[int, int]:
+    return int(form(answer) == form(label)), 1
 
 
 def _shared_names(these: Value, those: Value) -> tuple[int, int]:
@@ -170,27 +150,16 @@ def _in_form(form: Callable[[str], str], value: Value) -> object:
     return form(" ".join(value.casefold().split())) if isinstance(value, str) else value
 
 
-def _agreement(field: str, clips: Sequence[Voices], groups: Groups) -> Agreement:
-    form = list(readings_of(field, groups).values())[-1]
-    answers = [[form(value) for value in clip.values()] for clip in clips]
-    return Agreement(
-        field=field,
-        reviewers=tuple(sorted({name for clip in clips for name in clip})),
-        clips=len(clips),
-        equal=sum(len(set(values)) == 1 for values in answers),
-        alpha=_alpha(answers),
-    )
-
-
-def _alpha(answers: Sequence[Sequence[object]]) -> float | None:
-    """Return nominal alpha of the answers about each clip, or about a random part of them with `MOST_VALUES` values."""
+def _agreement(field: str, clips: Sequence[Mapping[str, Value]], groups: Groups) -> Agreement:
     from nltk.metrics.agreement import AnnotationTask  # importing it takes a second
 
-    values: set[object] = set()
-    data: list[tuple[int, int, object]] = []
-    for number, clip in enumerate(random.Random(0).sample(answers, len(answers))):
-        values.update(clip)
-        if len(values) > MOST_VALUES:
-            break
-        data += [(voice, number, value) for voice, value in enumerate(clip)]
-    return float(AnnotationTask(data, missing_values=()).alpha()) if len(values) > 1 else None
+    form = list(readings_of(field, groups).values())[-1]
+    answers = [(name, number, form(value)) for number, clip in enumerate(clips) for name, value in clip.items()]
+    differ = len({value for _, _, value in answers}) > 1
+    return Agreement(
+        field=field,
+        reviewers=tuple(sorted({name for name, _, _ in answers})),
+        clips=len(clips),
+        equal=sum(len({form(value) for value in clip.values()}) == 1 for clip in clips),
+        alpha=float(AnnotationTask(answers, missing_values=()).alpha()) if differ else None,
+    )

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from flows.commands.audit import audit
 from flows.commands.review import review
 from pipeline.core.errors import UserError
-from pipeline.core.records import Clip, Verdict
 from pipeline.core.store import Dataset
-from pipeline.reviews.audit import draw_sample
-from pipeline.reviews.audit_sample import ANSWERS_FILE, save_sample
-from pipeline.reviews.decisions import append_decisions
+from tests.support.audits import answer, start_audit
 from tests.support.datasets.made_dataset import MODEL, make_dataset
-from tests.support.records import decision, decision_about
 
 
 @pytest.fixture
@@ -28,49 +24,42 @@ def dataset(tmp_path: Path) -> Dataset:
 def test_the_labels_of_two_reviewers_are_printed_and_written(
     dataset: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    save_sample(dataset.root, drawn := draw_sample(dataset, 6, "level", 4, blind=True))
-    for number, span in enumerate(drawn.spans):
-        about = {"film_sha256": span.film_sha256, "start_seconds": span.start_seconds, "end_seconds": span.end_seconds}
-        voices = [("anna", "fox"), ("ben", ("dog", "fox")[number])] if number < 2 else [("anna", "fox")]
-        answers = [decision("S", subject, reviewer=reviewer, **about) for reviewer, subject in voices]
-        append_decisions(dataset.root / ANSWERS_FILE, answers)
-    figures = tmp_path / "figures.json"
-    audit(str(dataset.root), results=True, json=figures)
+    start_audit(dataset, by="level", blind=True)
+    answer(dataset, "S", *["fox"] * 6)
+    answer(dataset, "S", "dog", "fox", reviewer="ben")
+    audit(str(dataset.root), json=tmp_path / "figures.json")
     printed = capsys.readouterr().out
-    assert "6 clips labelled of 6 drawn by level from 15, blind to the machine's answers" in printed
+    assert "6 clips labelled of 15 drawn by level from 15, blind to the machine's answers" in printed
     assert "anna (6), ben (2)" in printed
-    written = json.loads(figures.read_text())
-    within = {row["stratum"]: row["clips"] for row in written["strata"]}
-    assert sum(within.values()) == 6
-    assert all(f"{level}  S " in printed for level in within)
-    (field,) = written["fields"]
+    written = json.loads((tmp_path / "figures.json").read_text())
+    (field,), (agreement,) = written["fields"], written["agreement"]
     assert (field["field"], field["answered"]) == ("S", 6)
-    assert 0 <= field["accuracy"]["lemma"]["low"] < field["accuracy"]["lemma"]["high"] <= 1
-    (agreement,) = written["agreement"]
+    assert 0 <= field["shares"]["lemma"]["low"] < field["shares"]["lemma"]["high"] <= 1
     assert (agreement["clips"], agreement["equal"]) == (2, 1)
 
 
-def test_another_sample_needs_another_folder(dataset: Dataset) -> None:
-    save_sample(dataset.root, draw_sample(dataset, 5, None, 0, blind=False))
+def test_another_sample_needs_another_folder(dataset: Dataset, tmp_path: Path) -> None:
+    start_audit(dataset, size=5)
     for option, found in (({"size": 6}, "size 5"), ({"blind": True}, "blind False"), ({"by": "level"}, "by None")):
         with pytest.raises(UserError, match=f"holds an audit with {found}; omit --{next(iter(option))} to continue"):
             audit(str(dataset.root), **option)
+    other = make_dataset(tmp_path / "other", captioner=MODEL, names=("another.mkv",), films=1)
+    shutil.copytree(dataset.root / "audit", other.root / "audit")
+    with pytest.raises(UserError, match="audit belongs to another dataset"):
+        audit(str(other.root))
 
 
 def test_labels_of_a_file_are_compared(dataset: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    labels, figures = tmp_path / "labels.jsonl", tmp_path / "figures.json"
-    folder = dataset.folders()[0]
-    kept = {row.clip_id for row in folder.read("verdicts", Verdict) if row.keep}
-    clips = [clip for clip in folder.read("clips", Clip) if clip.clip_id in kept]
-    append_decisions(labels, [decision_about(clip, folder.film.sha256, "S", "fox") for clip in clips])
+    labels = tmp_path / "labels.jsonl"
+    answer(dataset, "S", *["fox"] * 8, path=labels)
     with labels.open("a") as file:
         file.write('{"field": "\x1b[31m[bold]"}\n')
-    audit(str(dataset.root), against=labels, json=figures)
+    audit(str(dataset.root), against=labels)
     printed = capsys.readouterr().out
     assert "S      exact" in printed
-    assert "not a decision: line 9" in printed
+    assert "8 clips labelled; reviewers: anna (8)" in printed
+    assert "cannot be read as a decision: line 9" in printed
     assert "\x1b[31m" not in printed
-    assert json.loads(figures.read_text())["clips"] == 8
 
 
 def test_clips_of_an_address_are_not_looked_at_and_its_secret_is_not_shown() -> None:
@@ -80,20 +69,8 @@ def test_clips_of_an_address_are_not_looked_at_and_its_secret_is_not_shown() -> 
         assert "secret" not in str(refusal.value)
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({"size": 16}, "keeps 15 clips, fewer than --size 16"),
-        ({"results": True}, "no clip is labelled yet"),
-        ({"results": True, "against": Path("labels.jsonl")}, "either --results or --against"),
-        ({"results": True, "blind": True}, "--blind goes with an audit on the page"),
-        ({"json": Path("figures.json")}, "--json goes with --results or --against"),
-        ({"against": Path("none.jsonl")}, "no such file"),
-    ],
-)
-def test_what_cannot_be_audited_is_refused_in_a_sentence(
-    dataset: Dataset, options: dict[str, Any], expected: str
-) -> None:
-    with pytest.raises(UserError, match=expected):
-        audit(str(dataset.root), **options)
-    assert not (dataset.root / "audit").exists()
+def test_results_need_labels_and_no_options_of_the_page(dataset: Dataset) -> None:
+    with pytest.raises(UserError, match="no clip of an audit is labelled yet"):
+        audit(str(dataset.root), results=True)
+    with pytest.raises(UserError, match="--blind and --reviewer go with the page"):
+        audit(str(dataset.root), results=True, blind=True)

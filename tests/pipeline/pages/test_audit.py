@@ -8,38 +8,22 @@ import pytest
 
 from pipeline.core.config import CardSettings, checked
 from pipeline.core.progress import silent
-from pipeline.core.records import Caption, Clip, Verdict
 from pipeline.core.store import Dataset
 from pipeline.pages.card import write_card
 from pipeline.pages.report import write_report
 from pipeline.plan.publish import is_published, publish_stages
 from pipeline.publish.shards import write_shards
-from pipeline.reviews.audit import draw_sample
-from pipeline.reviews.audit_sample import ANSWERS_FILE, save_sample
-from pipeline.reviews.decisions import append_decisions
+from tests.support.audits import answer, start_audit
 from tests.support.datasets.built_dataset import copy_of_built
 from tests.support.datasets.made_dataset import MODEL, make_dataset
-from tests.support.records import decision_about
 
 HOSTILE = "an|na <script>alert(1)</script>"
 
 
 def audited(dataset: Dataset, reviewer: str = "anna", wrong: int = 1) -> None:
     """Judge MA of all clips; the first ones are wrong."""
-    clips = [
-        (clip, folder.film.sha256, {row.clip_id: row for row in folder.read("captions", Caption)}[clip.clip_id])
-        for folder in dataset.folders()
-        for clip in folder.read("clips", Clip)
-        if clip.clip_id in {row.clip_id for row in folder.read("verdicts", Verdict) if row.keep}
-    ]
-    save_sample(dataset.root, draw_sample(dataset, len(clips), None, 0, blind=True))
-    append_decisions(
-        dataset.root / ANSWERS_FILE,
-        [
-            decision_about(clip, sha256, "MA", "sideways" if place < wrong else caption.MA, reviewer=reviewer)
-            for place, (clip, sha256, caption) in enumerate(clips)
-        ],
-    )
+    sample = start_audit(dataset, blind=True)
+    answer(dataset, "MA", *["sideways"] * wrong, *[...] * (len(sample.spans) - wrong), reviewer=reviewer)
 
 
 @pytest.fixture
