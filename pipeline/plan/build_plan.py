@@ -252,8 +252,11 @@ def _edges_notices(calibration: LevelCalibration | None, edges: Edges, edges_fro
 
 def _settings_notices(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Name the settings that differ from the previous build, because a build does not reuse earlier settings."""
-    known = {section: {key: now.get(section, {}).get(key) for key in values} for section, values in before.items()}
-    names = changed(before, known)  # settings that are newer than the last build have their defaults
+    both = {section: before[section].keys() & now[section].keys() for section in before.keys() & now.keys()}
+    earlier, later = (
+        {section: {key: of[section][key] for key in both[section]} for section in both} for of in (before, now)
+    )
+    names = changed(earlier, later)  # a setting of one side alone is new, or gone
     if not names:
         return []
     return [
