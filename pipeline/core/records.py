@@ -20,7 +20,7 @@ from pipeline.core.errors import shortened
 
 SCHEMA_VERSION: Final = 2
 SchemaVersion = Literal[2]
-"""Schema of the dataset's files; files of another schema are rejected by name."""
+"""Schema of the dataset's files but its shards; files of another schema are rejected by name."""
 
 
 def _as_fraction(value: Any) -> Any:
@@ -225,6 +225,21 @@ class Looks(Record):
     text_lines: int | None = Field(description="text boxes found on the inspected frames, the most on one frame")
     hashes: tuple[str, ...] = Field(description="perceptual hash of each frame, 64 hex digits; empty if too flat")
     two_groups: float | None = Field(default=None, description="degree to which its pictures form two groups in time")
+    sharpness: float | None = Field(default=None, description="1 minus the blur effect of Crete et al., 0..1")
+    blockiness: float | None = Field(default=None, description="step at the blocks of an earlier encoder, gray levels")
+    banding: float | None = Field(
+        default=None, description="height of the steps in soft gradients, gray levels; null: there are none"
+    )
+
+    @property
+    def quality(self) -> str:
+        """The measured picture quality in words; empty if it is not measured."""
+        known = {name: getattr(self, name) for name in QUALITY}
+        return ", ".join(f"{name} {value:.2f}" for name, value in known.items() if value is not None)
+
+
+QUALITY = ("sharpness", "blockiness", "banding")
+"""Fields of `Looks` that state the picture quality."""
 
 
 class Motion(Record):

@@ -140,6 +140,7 @@ def _row(film: int, seen: SeenClip, reasons: Mapping[str, int], characters: Mapp
         _tags(caption),
         seen.split if seen.fate == "kept" else None,
         _review(seen),
+        (seen.looks and seen.looks.quality) or None,
     ]
 
 

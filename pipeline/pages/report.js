@@ -5,7 +5,7 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const pictures = document.getElementById("pictures").textContent.split("\n");
 const COLUMNS = ["film", "suffix", "scene", "index", "start", "end", "level", "scope", "fate", "reasons", "duplicateOf",
-  "characters", "caption", "tags", "split", "review"];
+  "characters", "caption", "tags", "split", "review", "quality"];
 const clips = data.clips.map((row, number) => Object.assign(Object.fromEntries(COLUMNS.map((name, i) => [name, row[i]])), {number}));
 const grid = document.getElementById("grid");
 const form = document.getElementById("filter-form");
@@ -221,6 +221,7 @@ function openViewer(position) {
     ["Verdict", [clip.fate, ...reasonsOf(clip)].join(", ") + (clip.duplicateOf ? ` (repeats ${clip.duplicateOf})` : "")],
     ["Split", clip.split ?? "in no shard"],
     ["Motion", clip.scope === null ? "not measured" : `${levelOf(clip)}, scope ${clip.scope} px per step`],
+    ["Picture", clip.quality ?? "not measured"],
     ["Characters", clip.characters === null ? "not measured" : charactersOf(clip).join(", ") || "none"],
     ["Caption", clip.caption ?? "none"], ["Tags", clip.tags ?? "none"], ["Clip", clipId(clip)]];
   if (clip.review) facts.push(["Review", clip.review]);

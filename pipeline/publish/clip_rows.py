@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
-from pipeline.core.records import Looks, Record
+from pipeline.core.records import QUALITY, Record
 from pipeline.core.store import Dataset
 from pipeline.publish.samples import Split
 from pipeline.publish.seen_clips import ClipFate, SeenClip, read_index_if_made
@@ -79,31 +78,30 @@ class ClipRow:
     text_share: float | None
     text_lines: int | None
     two_groups: float | None
+    sharpness: float | None
+    blockiness: float | None
+    banding: float | None
 
 
 _OF_CLIP = {"clip_id", "film_id", "scene", "index", "start_seconds", "end_seconds", "overlap_seconds", "frames"}
 _OF_MOTION = {"scope_px", "camera_px", "unique_frames"}
 _OF_ANSWER = {*TAGS, "characters", "actor", "others", "sentence"}
-_OF_LOOKS = {"light", "contrast", "dark_share", "still_share", "text_share", "text_lines", "two_groups"}
+_OF_LOOKS = {"light", "contrast", "dark_share", "still_share", "text_share", "text_lines", "two_groups", *QUALITY}
 
 
 def clip_rows(dataset: Dataset, clips: Iterable[SeenClip]) -> list[ClipRow]:
     """Return a row for each of these clips, in their order: film by film. Raises UserError if a file is unreadable."""
     names = {film.film_id: film.name for film in dataset.record.films}
     shard_of = _shards(dataset)
-    rows = []
-    for film_id, of_film in groupby(clips, key=lambda seen: seen.clip.film_id):
-        looks = {row.clip_id: row for row in dataset.folder(film_id).read_if_made("looks", Looks)}
-        rows += [_row(seen, names[film_id], shard_of(seen), looks.get(seen.clip.clip_id)) for seen in of_film]
-    return rows
+    return [_row(seen, names[seen.clip.film_id], shard_of(seen)) for seen in clips]
 
 
-def _row(seen: SeenClip, film: str, shard: str | None, looks: Looks | None) -> ClipRow:
+def _row(seen: SeenClip, film: str, shard: str | None) -> ClipRow:
     return ClipRow(
         **_fields(seen.clip, _OF_CLIP | {"width", "height", "sha256"}),
         **_fields(seen.motion, _OF_MOTION),
         **_fields(seen.answer, _OF_ANSWER),
-        **_fields(looks, _OF_LOOKS),
+        **_fields(seen.looks, _OF_LOOKS),
         film=film,
         fps=float(seen.clip.fps),
         split=seen.split,

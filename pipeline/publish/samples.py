@@ -14,17 +14,18 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import pyarrow as pa
 from pydantic import AfterValidator, ConfigDict, Field, ValidationError
 
 from pipeline.core.config import ShardSettings
 from pipeline.core.records import (
-    SCHEMA_VERSION,
+    QUALITY,
     Caption,
     Clip,
     Damage,
+    Looks,
     Motion,
     Rate,
     Record,
@@ -41,6 +42,9 @@ from pipeline.reviews.applied import BY_REVIEW_ALONE, read_reviewed, with_review
 from pipeline.stages.motion_levels import Edges
 from prompts.tags import TAGS, instruction
 
+SHARD_SCHEMA: Final = 3
+ShardSchema = Literal[3]
+"""Schema of samples and their index; readers reject shards of another schema, and a build writes them again."""
 Split = Literal["train", "val"]
 SPLITS: tuple[Split, ...] = ("train", "val")
 Level = Annotated[int, Field(ge=1, le=5)]
@@ -122,6 +126,14 @@ class SampleMotion(Published):
     unique_frames: int
 
 
+class SampleQuality(Published):
+    """Picture quality. Null: not measured, or nothing to measure."""
+
+    sharpness: Annotated[float, Field(ge=0, le=1)] | None
+    blockiness: Annotated[float, Field(ge=0)] | None
+    banding: Annotated[float, Field(ge=0)] | None
+
+
 class SampleCaption(Published):
     """Tags of the caption. Null: not measured, masked in training."""
 
@@ -158,7 +170,7 @@ class DialogueLine(Published):
 class Sample(Published):
     """`<clip_id>.json`: facts about one clip in a shard. Null means not measured; an empty list, nothing found."""
 
-    schema_version: Literal[2] = Field(default=SCHEMA_VERSION, alias="schema")
+    schema_version: ShardSchema = Field(default=SHARD_SCHEMA, alias="schema")
     clip_id: str
     film_id: str
     scene: int
@@ -172,6 +184,7 @@ class Sample(Published):
     )
     frames: int
     motion: SampleMotion
+    quality: SampleQuality
     caption: SampleCaption
     dialogue: tuple[DialogueLine, ...] | None
     sound: Sound | None
@@ -224,6 +237,7 @@ def kept_clips(
     splits = scene_splits(folder.read("scenes", Scene), folder.read("damage", Damage), place, settings)
     verdicts = {verdict.clip_id: verdict for verdict in folder.read("verdicts", Verdict) if verdict.keep}
     motions = {motion.clip_id: motion for motion in folder.read("motion", Motion)}
+    looks = {row.clip_id: row for row in folder.read("looks", Looks)}
     reviewed = read_reviewed(folder)
     captions = with_reviews(folder.read("captions", Caption), reviewed)
     kept = []
@@ -233,7 +247,8 @@ def kept_clips(
             review = reviewed.get(clip.clip_id)
             published = caption and vocabulary.applied(caption)
             fields = review.fields if review else ()
-            sample = make_sample(record, clip, verdict, motion, published, splits[clip.scene], fields)
+            seen = looks.get(clip.clip_id)
+            sample = make_sample(record, clip, verdict, motion, seen, published, splits[clip.scene], fields)
             kept.append(KeptClip(sample, clip, folder.clip_path(clip.clip_id)))
     for clip_id in verdicts:
         raise RecordError(clip_id, "is kept but no such clip was cut; run `animegamer build` again")
@@ -270,6 +285,7 @@ def make_sample(
     clip: Clip,
     verdict: Verdict,
     motion: Motion | None,
+    looks: Looks | None,
     caption: Caption | None,
     split: Split,
     reviewed: Collection[str] = (),
@@ -299,6 +315,7 @@ def make_sample(
                 "fps": clip.fps,
                 "motion": motion.model_dump(include={"flow_model", "scope_px", "camera_px", "unique_frames"})
                 | {"level": verdict.level, "edges": record.edges},
+                "quality": {name: getattr(looks, name, None) for name in QUALITY},
                 "caption": tags
                 | {
                     "source": (caption and caption.source) or None,

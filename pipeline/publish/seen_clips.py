@@ -19,7 +19,7 @@ from typing import Literal
 
 from pipeline.core.errors import UserError
 from pipeline.core.plain_text import first_few, printable
-from pipeline.core.records import Caption, Clip, Damage, Motion, Reviewed, Scene, Verdict, slug
+from pipeline.core.records import Caption, Clip, Damage, Looks, Motion, Reviewed, Scene, Verdict, slug
 from pipeline.core.store import Dataset, DatasetRecord, FilmEntry, FilmFolder
 from pipeline.publish.coverage import NOT_JUDGED
 from pipeline.publish.samples import Split, scene_splits
@@ -47,6 +47,8 @@ class SeenClip:
     caption: Caption | None
     verdict: Verdict | None
     split: Split | None
+    looks: Looks | None = None
+    """Looks without the hashes."""
     machine: Caption | None = None
     """Caption as the captioner made it; `caption` is the published one."""
     reviewed: Reviewed | None = None
@@ -104,6 +106,7 @@ def film_clips(folder: FilmFolder, splits: Mapping[int, Split], vocabulary: Voca
     """Return the clips of a film in time order; `splits` of its scenes may be empty. Raises StoreError."""
     verdicts = {row.clip_id: row for row in folder.read_if_made("verdicts", Verdict)}
     motions = {row.clip_id: row for row in folder.read_if_made("motion", Motion)}
+    looks = {row.clip_id: row.model_copy(update={"hashes": ()}) for row in folder.read_if_made("looks", Looks)}
     machine = {row.clip_id: row for row in folder.read_if_made("captions", Caption)}
     reviewed = read_reviewed(folder)
     captions = with_reviews(machine.values(), reviewed)
@@ -115,6 +118,7 @@ def film_clips(folder: FilmFolder, splits: Mapping[int, Split], vocabulary: Voca
             published.get(clip.clip_id),
             verdicts.get(clip.clip_id),
             splits.get(clip.scene),
+            looks.get(clip.clip_id),
             machine.get(clip.clip_id),
             reviewed.get(clip.clip_id),
         )

@@ -31,9 +31,18 @@ from pipeline.core.atomic import replacing, sweep, write_json
 from pipeline.core.config import ShardSettings
 from pipeline.core.ingredients import Ingredients, ResultNote, fingerprint
 from pipeline.core.progress import Progress, silent
-from pipeline.core.records import SCHEMA_VERSION, SchemaVersion
+from pipeline.core.records import faults_of
 from pipeline.core.store import Dataset, StoreError
-from pipeline.publish.samples import SPLITS, KeptClip, Published, Sample, Split, kept_clips
+from pipeline.publish.samples import (
+    SHARD_SCHEMA,
+    SPLITS,
+    KeptClip,
+    Published,
+    Sample,
+    ShardSchema,
+    Split,
+    kept_clips,
+)
 from pipeline.publish.vocabulary import load_vocabulary
 from pipeline.stages.motion_levels import Edges
 
@@ -158,7 +167,7 @@ class Counts(Published):
 class Index(Published):
     """`shards/index.json`: everything a reader needs besides the shards."""
 
-    schema_version: SchemaVersion = Field(default=SCHEMA_VERSION, alias="schema")
+    schema_version: ShardSchema = Field(default=SHARD_SCHEMA, alias="schema")
     flow_model: str | None
     edges: Edges | None
     level_values: tuple[float, ...] | None = Field(description="median scope of each level, px per step")
@@ -239,8 +248,12 @@ def read_index(dataset_root: Path) -> Index:
         return Index.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         raise StoreError(f"{path}: no such file; run `animegamer build` to write the shards") from None
-    except (OSError, ValidationError) as error:
-        raise StoreError(f"{path}: damaged, or of another version ({error}); delete it and build again") from error
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read ({error.strerror}); run `animegamer build`") from error
+    except ValidationError as error:
+        raise StoreError(
+            f"{path}: damaged, or of another version ({faults_of(error)}); run `animegamer build`"
+        ) from error
 
 
 def _previous(dataset_root: Path) -> Sequence[Shard]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.core.records import Caption, Clip, Motion, Verdict
+from pipeline.core.records import Caption, Clip, Looks, Motion, Verdict
 from pipeline.core.store import Dataset, FilmEntry, FilmFolder
 from pipeline.reviews.applied import film_clips, matched_reviews, read_reviewed, with_reviews
 from pipeline.reviews.decisions import Standing, read_decisions
@@ -30,6 +30,8 @@ class ReviewableClip:
     level: int | None
     """Motion level 1..5; None if motion was not measured."""
     scope_px: float | None
+    quality: str
+    """Picture quality in words; empty if it is not measured."""
     kept: bool
     """True if the clip is a sample of the dataset."""
     keep: bool | None
@@ -63,6 +65,7 @@ def _rows(
     verdicts = {row.clip_id: row for row in folder.read_if_made("screened", Verdict)}
     verdicts |= {row.clip_id: row for row in folder.read_if_made("verdicts", Verdict)}
     scopes = {row.clip_id: row.scope_px for row in folder.read_if_made("motion", Motion)}
+    qualities = {row.clip_id: row.quality for row in folder.read_if_made("looks", Looks)}
     captions = {row.clip_id: row for row in folder.read_if_made("captions", Caption)}
     published = with_reviews(captions.values(), read_reviewed(folder))
     for clip in sorted(clips, key=lambda clip: clip.start_seconds):
@@ -75,6 +78,7 @@ def _rows(
             path=folder.clip_path(clip.clip_id),
             level=verdict.level if verdict else None,
             scope_px=scopes.get(clip.clip_id),
+            quality=qualities.get(clip.clip_id, ""),
             kept=bool(verdict and verdict.keep),
             keep=not reasons if verdict else None,
             reasons=reasons,

@@ -1,7 +1,7 @@
-"""Looks of a clip: light, contrast, stillness, text, likeness to two scenes, and a hash of every frame.
+"""Looks of a clip: light, contrast, stillness, text, likeness to two scenes, quality, and a hash of every frame.
 
-The stage `looks` only states facts, and `selection` turns them into verdicts. Everything but text is measured on small
-pictures (180x120), which costs a fraction of reading the clip.
+The stage `looks` only states facts, and `selection` turns them into verdicts. Everything but text and
+quality is measured on small pictures (180x120), which costs a fraction of reading the clip.
 
 Text lines (credits, title cards, burnt-in subtitles) are found, not read, by the text detector of PP-OCRv4 (DBNet),
 which ships inside the package rapidocr, so nothing is downloaded. Its input is 320 pixels high, which takes
@@ -31,6 +31,7 @@ from pipeline.core.records import Clip, Looks
 from pipeline.core.stage import Outcome, Resources, Stage, attempt_each
 from pipeline.core.store import FilmFolder
 from pipeline.stages.duplicates import frame_hash
+from pipeline.stages.picture_quality import measure_quality
 from pipeline.stages.two_groups import second_look, small_gray
 from pipeline.video.clip_files import read_clip_gray, read_clip_in_part
 
@@ -58,7 +59,7 @@ class MeasureLooks(Stage):
     """Stage `looks`: table `looks`."""
 
     name: ClassVar[str] = "looks"
-    version: ClassVar[int] = 6
+    version: ClassVar[int] = 7
     needs: ClassVar[tuple[str, ...]] = ("cut",)
 
     settings: LooksSettings
@@ -110,6 +111,7 @@ def measure_looks(clip_id: str, fps: Fraction, frames_THW: NDArray[np.uint8], te
         text_lines=text.lines if text else None,
         hashes=tuple(frame_hash(small_HW) for small_HW in small_THW),
         two_groups=second_look(small_THW, fps),
+        **vars(measure_quality(frames_THW)),
     )
 
 

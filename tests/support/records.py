@@ -121,6 +121,7 @@ def written_clip(
 def looks(clip_id: str = "clip", **changes: Any) -> Looks:
     """Looks of a clip that pass every rule."""
     plain = {"light": 110.0, "contrast": 40.0, "dark_share": 0.1, "still_share": 0.2, "text_share": 0.0}
+    plain |= {"sharpness": 0.5, "blockiness": 0.0, "banding": None}
     return Looks.model_validate({"clip_id": clip_id, **plain, "text_lines": 0, "hashes": (), **changes})
 
 

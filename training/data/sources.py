@@ -20,7 +20,8 @@ from typing import Self
 from pydantic import ValidationError
 
 from pipeline.core.errors import UserError
-from pipeline.core.records import SCHEMA_VERSION, faults_of
+from pipeline.core.records import faults_of
+from pipeline.publish.samples import SHARD_SCHEMA
 from pipeline.publish.shards import Index
 from pipeline.remote.objects import NotThereError, Remote, RemoteError
 
@@ -90,8 +91,8 @@ def open_index(source: str | Path) -> Index:
             return Index.model_validate_json(path.read_bytes())
         except ValidationError as error:
             if any(fault["loc"] == ("schema",) and isinstance(fault["input"], int) for fault in error.errors()):
-                remedy = f"this version reads schema {SCHEMA_VERSION}: train with the version that built it"
-                raise UserError(f"{address} is of another schema; {remedy}, or build it again with this one") from error
+                remedy = f"this version reads schema {SHARD_SCHEMA}: run `animegamer build` with it"
+                raise UserError(f"{address} is of another schema; {remedy}, or train with the other") from error
             raise UserError(f"{address} is damaged, {faults_of(error)}; build the dataset again") from error
 
 

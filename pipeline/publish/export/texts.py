@@ -18,6 +18,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from pipeline.core.records import QUALITY
 from pipeline.publish.card_text import NOT_STATED, Markdown, as_yaml, licence_id, rendered_card, size_category
 from pipeline.publish.export.plan import ExportClip, ExportPlan
 from pipeline.publish.export.trainers import Table
@@ -35,6 +36,9 @@ COLUMNS: Mapping[str, tuple[str, str]] = {
     "end_seconds": ("sc:Float", "end in the film"),
     "motion_level": ("sc:Integer", "motion level, 1 to 5"),
     "motion_scope_px": ("sc:Float", "mean optical-flow magnitude, pixels per step"),
+    "sharpness": ("sc:Float", "sharpness of the pictures, 0 to 1"),
+    "blockiness": ("sc:Float", "step at the blocks that an earlier encoder left, gray levels of 255"),
+    "banding": ("sc:Float", "height of the steps in soft gradients, gray levels; null without such a gradient"),
 }
 """Columns of a table: type of Croissant and meaning."""
 _TERMS = """
@@ -146,6 +150,7 @@ def _row(plan: ExportPlan, clip: ExportClip) -> dict[str, Any]:
         "end_seconds": seen.clip.end_seconds,
         "motion_level": seen.level,
         "motion_scope_px": seen.motion.scope_px,
+        **{name: getattr(seen.looks, name, None) for name in QUALITY},
     }
 
 

@@ -100,7 +100,7 @@ def test_a_sample_has_exactly_the_fields_of_the_contract(dataset: Dataset) -> No
         line = tar.extractfile(f"{shard.first_clip}.txt").read().decode()
     clip = dataset.folders()[0].read("clips", Clip)[0]
     assert json.loads(text) == {
-        "schema": 2,
+        "schema": 3,
         "clip_id": clip.clip_id,
         "film_id": clip.film_id,
         "scene": 0,
@@ -119,6 +119,7 @@ def test_a_sample_has_exactly_the_fields_of_the_contract(dataset: Dataset) -> No
             "camera_px": 0.125,
             "unique_frames": 1,
         },
+        "quality": {"sharpness": 0.5, "blockiness": 0.0, "banding": None},
         "caption": {
             "source": MODEL,
             "S": "fox",

@@ -119,6 +119,6 @@ def test_clips_of_other_frames_are_refused_before_a_checkpoint_is_made(tmp_path:
 def test_another_schema_is_named(tmp_path: Path) -> None:
     source = shutil.copytree(small_dataset(), tmp_path / "data")
     index = source / "shards" / "index.json"
-    index.write_text(json.dumps(json.loads(index.read_bytes()) | {"schema": 3}))
-    with pytest.raises(UserError, match="is of another schema; this version reads schema 2"):
+    index.write_text(json.dumps(json.loads(index.read_bytes()) | {"schema": 2}))
+    with pytest.raises(UserError, match="is of another schema; this version reads schema 3: run `animegamer build`"):
         small_run(tmp_path / "run", small_recipe(), source).features()
