@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from pipeline.core.errors import UserError
-from pipeline.core.records import Caption
-from pipeline.core.store import Dataset
+from pipeline.core.ingredients import fingerprint
+from pipeline.core.records import QUALITY, Caption, Clip, Looks
+from pipeline.core.store import Dataset, FilmFolder
 from pipeline.plan.build_plan import make_plan
-from pipeline.plan.request import BuildRequest
+from pipeline.plan.request import BuildRequest, Until
 from pipeline.plan.workspace import Workspace
+from pipeline.publish.seen_clips import seen_clips
+from pipeline.publish.verify import verify
+from pipeline.reviews.decisions import append_decisions
 from tests.support.builds.real_builds import numbered_film, write_config
 from tests.support.builds.rebuilt_films import animegamer, redone, request_for
+from tests.support.datasets.built_dataset import build_here
 from tests.support.media.films import corrupt
+from tests.support.records import decision_about
 from tests.support.servers.caption_server import CaptionServer, good_answer
 
 pytestmark = pytest.mark.slow
@@ -106,3 +114,42 @@ def test_a_damaged_file_is_left_to_the_run_of_its_film_and_no_table_costs_a_ques
     assert len(server.requests) == asked
     corrupt(next((film / "replies").iterdir()), 0, 1)
     assert "captions" in left_in(request), "its own run raises the error"
+
+
+def as_of_version(folder: FilmFolder, stage: str, *new_fields: str) -> None:
+    """Leave the result of a stage as a version without these fields of its table has made it."""
+    made, path = folder.stage_record(stage), folder.table_path(stage)
+    assert made is not None
+    pq.write_table(pq.read_table(path).drop_columns(list(new_fields)), path)
+    ingredients = made.ingredients | {"stage": f"{stage} 1"}
+    files = folder.marks(made.files)
+    changes = {"ingredients": ingredients, "fingerprint": fingerprint(ingredients), "files": files}
+    folder.save_stage_record(made.model_copy(update=changes))
+
+
+def test_new_fields_are_measured_on_the_clips_and_published_without_a_question(
+    tmp_path: Path, server: CaptionServer
+) -> None:
+    request, data = request_of(tmp_path, server).model_copy(update={"until": Until.publish}), Dataset(tmp_path / "data")
+    build_here(request)
+    (folder,) = data.folders()
+    clip = folder.read("clips", Clip)[0]
+    append_decisions(data.root / "review.jsonl", [decision_about(clip, folder.film.sha256, "EV", "harbour")])
+    build_here(request)
+    clips, captions, asked = folder.read("clips", Clip), folder.read("captions", Caption), len(server.requests)
+
+    as_of_version(folder, "looks", *QUALITY)
+    assert folder.read("looks", Looks)[0].sharpness is None
+    index = data.root / "shards" / "index.json"
+    index.write_text(json.dumps(json.loads(index.read_bytes()) | {"schema": 2}))
+    with pytest.raises(UserError, match="run `animegamer build`"):
+        seen_clips(data)
+
+    assert left_in(request)[0] == "looks"
+    build_here(request)
+    assert len(server.requests) == asked
+    assert (folder.read("clips", Clip), folder.read("captions", Caption)) == (clips, captions)
+    first, *others = seen_clips(data)
+    assert (first.caption and first.caption.EV) == "harbour"
+    assert all(seen.looks and seen.looks.sharpness for seen in (first, *others))
+    assert verify(data) == []
