@@ -244,7 +244,7 @@ class CaptionSettings(Settings):
 class SelectionSettings(Settings):
     """Selection of the clips to keep. Changing these repeats no measurement."""
 
-    later_keys = frozenset({"near_duplicates", "max_two_groups"})
+    later_keys = frozenset({"near_duplicates", "max_two_groups", "prefer"})
 
     min_light: float = Field(16, ge=0, le=255, description="mean luma below this: dark")
     max_dark_share: Share = Field(0.97, description="share of near-black pixels above this: dark")
@@ -261,6 +261,11 @@ class SelectionSettings(Settings):
         ge=0,
         le=36_000,
         description="clips of one film that start closer together are not near-duplicates, unless both are still",
+    )
+    prefer: Literal["first", "quality"] = Field(
+        "first",
+        description="of near-duplicates in different films, keep the first added, or the better copy with the other's "
+        "reviews; the report names better copies",
     )
     max_still_share: Share | None = Field(None, description="still share above this: too still; unset keeps all")
     min_level: int | None = Field(None, ge=1, le=5, description="motion level below this: too still; unset keeps all")

@@ -23,6 +23,7 @@ from pipeline.core.store import Dataset
 from pipeline.pages.summary import Summary
 from pipeline.publish.clip_rows import ClipRow
 from pipeline.publish.seen_clips import SeenClip
+from pipeline.stages.selection import copy_rank
 from pipeline.video.clip_files import first_frame
 from prompts.tags import TAGS, instruction
 
@@ -37,7 +38,12 @@ _TILE = f"display:inline-block;width:{PICTURE_WIDTH}px;margin:4px;vertical-align
 def sheet_data(summary: Summary) -> dict[str, Any]:
     """Data of the contact sheet, as JSON values."""
     clips, reasons, characters = summary.clips, reason_numbers(summary), character_numbers(summary)
-    rows = [_row(number, clip, reasons, characters) for number, film in enumerate(summary.films) for clip in film.clips]
+    better = better_copies(summary)
+    rows = [
+        [*_row(number, clip, reasons, characters), clip.clip.clip_id in better]
+        for number, film in enumerate(summary.films)
+        for clip in film.clips
+    ]
     return {
         "films": [{"id": seen.film.film_id, "name": seen.film.name} for seen in summary.films],
         "reasons": list(reasons),
@@ -57,6 +63,17 @@ def character_numbers(summary: Summary) -> dict[str, int]:
     """The number of each character on the page: the cast in order, then other names in captions."""
     captions = [clip.caption for clip in summary.clips if clip.caption]
     return _numbered([*summary.record.cast, *(name for caption in captions for name in caption.characters or ())])
+
+
+def better_copies(summary: Summary) -> set[str]:
+    """Ids of the dropped clips that are better copies than the clips that they repeat."""
+    ranks = {
+        seen.clip.clip_id: copy_rank(seen.clip, seen.looks, film.film.display_height)
+        for film in summary.films
+        for seen in film.clips
+    }
+    repeats = {row.clip_id: row.duplicate_of for seen in summary.clips if (row := seen.verdict) and not row.keep}
+    return {clip_id for clip_id, first in repeats.items() if first in ranks and ranks[clip_id] < ranks[first]}
 
 
 def thumbnails(dataset: Dataset, summary: Summary, threads: int, progress: Progress) -> list[str]:

@@ -5,7 +5,7 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const pictures = document.getElementById("pictures").textContent.split("\n");
 const COLUMNS = ["film", "suffix", "scene", "index", "start", "end", "level", "scope", "fate", "reasons", "duplicateOf",
-  "characters", "caption", "tags", "split", "review", "quality"];
+  "characters", "caption", "tags", "split", "review", "quality", "better"];
 const clips = data.clips.map((row, number) => Object.assign(Object.fromEntries(COLUMNS.map((name, i) => [name, row[i]])), {number}));
 const grid = document.getElementById("grid");
 const form = document.getElementById("filter-form");
@@ -178,7 +178,7 @@ function sideOf(clip, role) {
   const label = `Play the ${role}, ${filmOf(clip).name} at ${timecode(clip.start)}`;
   const still = element("button", {type: "button", class: "still", "aria-label": label}, stillOf(clip));
   still.addEventListener("click", () => playInPlace(still, clip));
-  return element("div", {}, still, element("p", {}, `${filmOf(clip).name}, ${timecode(clip.start)}, ${clip.fate}`));
+  return element("div", {}, still, element("p", {}, `${filmOf(clip).name}, ${timecode(clip.start)}, ${clip.fate}${clip.better ? ", the better copy" : ""}`));
 }
 
 function drawMorePairs() {

@@ -26,7 +26,7 @@ from pipeline.core.plain_text import counted
 from pipeline.core.progress import Progress, silent
 from pipeline.core.store import Dataset
 from pipeline.pages.charts import clock, scene_chart, scope_chart
-from pipeline.pages.contact_sheet import character_numbers, reason_numbers, sheet_data, thumbnails
+from pipeline.pages.contact_sheet import better_copies, character_numbers, reason_numbers, sheet_data, thumbnails
 from pipeline.pages.ledger import fate_colours, film_strip, ledger, share
 from pipeline.pages.summary import Summary, count_reasons, level_rows, made_with, software, summarise
 
@@ -144,7 +144,9 @@ def _repeats_remark(summary: Summary) -> str:
         return ""
     kept = sum(seen.fate == "kept" for seen in repeats)
     but = f"; a review keeps {kept:,} of them" if kept else ""
-    return f"{counted(len(repeats), 'clip')} that repeat another clip{but}."
+    better = len(better_copies(summary))
+    remedy = f' {better:,} of them are better copies; `[selection] prefer = "quality"` keeps these.' if better else ""
+    return f"{counted(len(repeats), 'clip')} that repeat another clip{but}.{remedy}"
 
 
 CROWDED_SHARE = 0.6

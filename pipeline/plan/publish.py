@@ -21,7 +21,7 @@ from pipeline.pages import CARD_VERSION, REPORT_VERSION
 from pipeline.plan.film_stages import STAGE_NAMES, refuse_to_publish
 from pipeline.publish import shards
 from pipeline.publish.vocabulary import load_vocabulary
-from pipeline.reviews.applied import load_reviews, review_path, save_reviewed
+from pipeline.reviews.applied import carried_over, load_reviews, review_path, save_reviewed
 from pipeline.reviews.audit_sample import AUDIT_FILES
 from pipeline.stages import selection
 from pipeline.stages.motion_levels import level_values
@@ -63,11 +63,14 @@ class Select:
                 # verdicts of an earlier run would put old clips into the shards
                 folder.table_path("verdicts").unlink(missing_ok=True)
         reviews = load_reviews(dataset, review_path(dataset.root, self.config.review))
+        reviewed = {folder.film_id: reviews.rows(folder, record.cast) for folder in folders}
+        facts = [selection.film_facts(folder, reviewed[folder.film_id]) for folder in folders]
+        verdicts = selection.verdicts_of(facts, self.config.selection)
+        if self.config.selection.prefer == "quality":
+            reviewed = carried_over(reviewed, verdicts)
         changed = False
         for folder in folders:
-            changed |= save_reviewed(folder, reviews.rows(folder, record.cast))
-        verdicts = selection.verdicts_of([selection.film_facts(folder) for folder in folders], self.config.selection)
-        for folder in folders:
+            changed |= save_reviewed(folder, reviewed[folder.film_id])
             if verdicts_of(folder) != verdicts[folder.film_id]:
                 folder.write("verdicts", verdicts[folder.film_id])
                 changed = True

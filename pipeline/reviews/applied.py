@@ -19,7 +19,7 @@ from pathlib import Path
 
 from pipeline.core.config import ReviewSettings
 from pipeline.core.plain_text import counted, first_few
-from pipeline.core.records import Caption, Clip, Reviewed
+from pipeline.core.records import Caption, Clip, Reviewed, Verdict
 from pipeline.core.store import Dataset, FilmFolder, StoreError
 from pipeline.reviews.decisions import (
     FIELDS,
@@ -172,6 +172,29 @@ def with_reviews(captions: Iterable[Caption], reviewed: Mapping[str, Reviewed]) 
         if review.fields:
             made[clip_id] = _reviewed_caption(made.get(clip_id), review)
     return made
+
+
+def carried_over(
+    reviewed: Mapping[str, Sequence[Reviewed]], verdicts: Mapping[str, Sequence[Verdict]]
+) -> dict[str, list[Reviewed]]:
+    """Return reviewed values by film, with those of each near-duplicate also at the clip that is kept instead.
+
+    A value of the kept clip's own review counts more, and whether to keep a clip is not carried over.
+    """
+    rows = {row.clip_id: row for each in reviewed.values() for row in each}
+    film_of = {verdict.clip_id: film for film, each in verdicts.items() for verdict in each}
+    for verdict in (verdict for each in verdicts.values() for verdict in each):
+        review, kept = rows.get(verdict.clip_id), verdict.duplicate_of
+        if verdict.keep or review is None or kept is None:
+            continue
+        own = rows.get(kept) or Reviewed(clip_id=kept, fields=(), keep=None)
+        values = {name: getattr(review, name) for name in review.fields if name not in own.fields}
+        if values:
+            rows[kept] = own.model_copy(update={**values, "fields": tuple(sorted({*own.fields, *values}))})
+    found: dict[str, list[Reviewed]] = {film: [] for film in verdicts}
+    for clip_id in sorted(rows):
+        found[film_of[clip_id]].append(rows[clip_id])
+    return found
 
 
 def _reviewed_caption(caption: Caption | None, review: Reviewed) -> Caption:

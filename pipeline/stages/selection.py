@@ -7,9 +7,10 @@ verdicts over all films of a dataset, in the order they were added.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from math import inf, log
 from typing import Any, ClassVar
 
 from pipeline.core.config import SelectionSettings
@@ -24,6 +25,9 @@ FAILED = "failed: "
 """Prefix of the reason of a clip that a stage could not measure: it counts as failed, not as dropped."""
 
 NOT_MEASURED = f"{FAILED}not measured"
+TEXT_STEP, SIZE_STEP, SHARPNESS_STEP = 0.005, 1.1, 1.05
+"""Steps by which copies of a shot differ: share of the picture under text, ratio of their heights, of their sharpness.
+A line of subtitles takes 0.007 or more. Sharpness differs by 1.1 from 480 to 320 lines, and from CRF 18 to 38."""
 BY_REVIEW = "review"
 """Reason of a clip that a reviewer dropped."""
 
@@ -43,6 +47,8 @@ class FilmFacts:
     """Reason, for each clip whose looks or motion could not be measured."""
     reviewed: Mapping[str, Reviewed] = field(default_factory=dict)
     """Reviewed values of the clips that were reviewed."""
+    lines: int = 0
+    """Height of the film's picture."""
     work: Mapping[str, int] = field(default_factory=dict)
     """Value of the work in a clip: 2 for a review, 1 for a caption by a model."""
 
@@ -61,7 +67,8 @@ class Screen(Stage):
     def ingredients(self) -> dict[str, Any]:
         """Thresholds used here, and the level edges."""
         settings = self.settings.ingredients()
-        del settings["uncaptioned"]  # it counts when publishing
+        for name in ("uncaptioned", "prefer"):  # they count when publishing
+            settings.pop(name, None)
         return {"selection": settings, "edges": list(self.edges)}
 
     def run(self, folder: FilmFolder, progress: Progress) -> Outcome:
@@ -73,27 +80,30 @@ class Screen(Stage):
     def verdicts(self, folder: FilmFolder) -> list[Verdict]:
         """Apply the rules to the film alone; writes nothing. Raises StoreError if a table is missing or unreadable."""
         levels = {row.clip_id: level_of(row.scope_px, self.edges) for row in folder.read("motion", Motion)}
-        facts = replace(_facts(folder, levels, None), work=_work(folder))
-        return verdicts_of([facts], self.settings)[folder.film_id]
+        work: dict[str, int] = {}
+        with suppress(StoreError):  # a damaged table is made again, and counts as no work
+            work = _work(folder.read_if_made("captions", Caption), folder.read_if_made("reviewed", Reviewed))
+        return verdicts_of([replace(_facts(folder, levels, None), work=work)], self.settings)[folder.film_id]
 
 
-def film_facts(folder: FilmFolder) -> FilmFacts:
+def film_facts(folder: FilmFolder, reviewed: Sequence[Reviewed]) -> FilmFacts:
     """Read the facts of a film whose stages are all done; motion levels come from the table `screened`."""
     levels = {row.clip_id: row.level for row in folder.read("screened", Verdict) if row.level is not None}
-    facts = _facts(folder, levels, {row.clip_id: row for row in folder.read("captions", Caption)})
-    reviewed = {row.clip_id: row for row in folder.read_if_made("reviewed", Reviewed)}
-    return replace(facts, reviewed=reviewed, work=_work(folder))
+    captions = folder.read("captions", Caption)
+    facts = _facts(folder, levels, {row.clip_id: row for row in captions})
+    return replace(facts, reviewed={row.clip_id: row for row in reviewed}, work=_work(captions, reviewed))
 
 
 def verdicts_of(films: Sequence[FilmFacts], settings: SelectionSettings) -> dict[str, list[Verdict]]:
     """Return a verdict for every clip of every film, by film id, in the order of its clips.
 
     Of two clips that repeat each other, the reviewed one is kept, else the one with a caption by a model, else the one
-    in the earlier film, and within a film the earlier one. Only a kept clip counts as an original. A review keeps a
-    clip against every reason, unless its motion is not measured.
+    in the earlier film, and within a film the earlier one. If the settings prefer quality, the better copy comes first
+    among clips with a caption. Only a kept clip counts as an original. A review keeps a clip against every reason,
+    unless its motion is not measured.
     """
-    clips = [(film, clip) for film in films for clip in film.clips]
-    ranked = sorted(clips, key=lambda pair: -pair[0].work.get(pair[1].clip_id, 0))
+    ranked = [(film, clip) for film in films for clip in film.clips]
+    ranked.sort(key=lambda pair: _place(pair[0], pair[1], settings))
     repeats: Mapping[int, Sequence[int]] = {}
     if settings.near_duplicates:
         hashed = [_hashed(film, clip) for film, clip in ranked]
@@ -116,17 +126,36 @@ def _facts(folder: FilmFolder, levels: Mapping[str, int], captions: Mapping[str,
         looks={row.clip_id: row for row in folder.read("looks", Looks)},
         levels=levels,
         captions=captions,
+        lines=folder.film.display_height,
         failures={failure.record_id: failure.reason for record in records if record for failure in record.failures},
     )
 
 
-def _work(folder: FilmFolder) -> dict[str, int]:
-    """Work in the clips of a film, as in `FilmFacts`; a damaged table, which is made again, counts as none."""
-    with suppress(StoreError):
-        captions = folder.read_if_made("captions", Caption)
-        captioned = {row.clip_id: 1 for row in captions if row.fault is None and row.source != "rules"}
-        return captioned | {row.clip_id: 2 for row in folder.read_if_made("reviewed", Reviewed)}
-    return {}
+def _work(captions: Iterable[Caption], reviewed: Iterable[Reviewed]) -> dict[str, int]:
+    """Work in the clips of a film, as in `FilmFacts`."""
+    captioned = {row.clip_id: 1 for row in captions if row.fault is None and row.source != "rules"}
+    return captioned | {row.clip_id: 2 for row in reviewed}
+
+
+def _place(film: FilmFacts, clip: Clip, settings: SelectionSettings) -> tuple[float, ...]:
+    """Place of a clip among its repeats: the smallest is kept, and of equal ones the first."""
+    work = -film.work.get(clip.clip_id, 0)
+    if settings.prefer == "first" or film.captions is None:
+        return (work,)
+    # screening leaves repeats within a film without a caption
+    return _lacks_caption(film, clip.clip_id), *copy_rank(clip, film.looks.get(clip.clip_id), film.lines), work
+
+
+def copy_rank(clip: Clip, looks: Looks | None, lines: int) -> tuple[float, ...]:
+    """Rank of a copy of a shot, smaller if better: less text on it, more lines of film, sharper, lower blocks.
+
+    All but the last count in steps, since equal copies differ a little. Lines that a clip does not show do not count.
+    """
+    if looks is None:
+        return (inf,)
+    text, height, sharpness = looks.text_share or 0, min(lines, clip.height), looks.sharpness or 0
+    steps = (text / TEXT_STEP, -log(max(height, 1), SIZE_STEP), -log(max(sharpness, 0.01), SHARPNESS_STEP))
+    return *map(round, steps), looks.blockiness or 0
 
 
 def _hashed(film: FilmFacts, clip: Clip) -> HashedClip:

@@ -8,6 +8,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+import cv2
 import pytest
 
 from pipeline.core.config import checked
@@ -19,13 +20,15 @@ from pipeline.plan.publish import is_published
 from pipeline.plan.request import BuildRequest
 from pipeline.plan.status import review_lines
 from pipeline.plan.workspace import Workspace
+from pipeline.publish.seen_clips import seen_clips
 from pipeline.publish.verify import verify
-from pipeline.reviews.applied import load_reviews, read_reviewed, with_reviews
+from pipeline.reviews.applied import carried_over, load_reviews, read_reviewed, with_reviews
 from pipeline.reviews.decisions import CAPTION_FIELDS, Decision, append_decisions
 from tests.support import records
 from tests.support.builds.real_builds import contents, differences
 from tests.support.datasets.built_dataset import SMALL, build_here
-from tests.support.media.films import make_film
+from tests.support.media.films import make_film, write_film
+from tests.support.media.moving_pictures import pan, shaded, textured
 from tests.support.media.painted_clips import make_cast
 
 SCENES = [0, 80, 160]
@@ -97,6 +100,19 @@ def built(original: Path, tmp_path: Path) -> Built:
     made = Built(Path(shutil.copytree(original, tmp_path / "copy")))
     make_plan(made.request, Workspace(made.request.out))  # the new path of the film
     return made
+
+
+def test_reviews_of_a_displaced_copy_are_published_with_the_clip_that_stays() -> None:
+    reviewed = {
+        "one": [records.reviewed("one-1", MD="run", EV="forest"), records.reviewed("one-2", keep=False)],
+        "two": [records.reviewed("two-1", EV="wood"), records.reviewed("two-3", S="fox")],
+    }
+    verdicts = {
+        "one": [records.verdict(f"one-{n}", "near-duplicate", duplicate_of=f"two-{n}") for n in (1, 2)],
+        "two": [*(records.verdict(f"two-{n}") for n in (1, 2)), records.verdict("two-3", duplicate_of="two-1")],
+    }
+    both = records.reviewed("two-1", EV="wood", MD="run")
+    assert carried_over(reviewed, verdicts) == {"one": reviewed["one"], "two": [both, reviewed["two"][1]]}
 
 
 def test_reviewed_values_are_published_and_the_machine_keeps_its_words(built: Built) -> None:
@@ -322,3 +338,40 @@ def test_a_caption_with_a_fault_is_completed_by_a_review() -> None:
     made = with_reviews([faulty], {"c": records.reviewed("c", S="fox")})["c"]
     assert (made.fault, made.source, made.S, made.MD, made.flags) == (None, "m", "fox", None, ("doubt: x",))
     assert read_reviewed(Dataset(Path("/nowhere")).folder("film")) == {}
+
+
+def film_and_copy(root: Path) -> tuple[Path, Path]:
+    """Film of two scenes of a clip each, and a copy of a quarter of its pixels at a low rate."""
+    pictures = [picture_HWC for place in (textured(), shaded()) for picture_HWC in pan(place, 1, 0, frames=66)]
+    small = [cv2.resize(picture_HWC, (360, 240), interpolation=cv2.INTER_AREA) for picture_HWC in pictures]
+    fine = write_film(root / "fine.mp4", pictures, fps=24, options={"preset": "superfast"})
+    return fine, write_film(root / "poor.mp4", small, fps=24, options={"preset": "superfast", "crf": "34"})
+
+
+@pytest.mark.slow
+def test_a_better_copy_takes_the_place_and_the_review_of_a_poor_one(tmp_path: Path) -> None:
+    (fine, poor), data = film_and_copy(tmp_path), Dataset(tmp_path / "data")
+
+    def build(*films: Path, **selection: Any) -> dict[str, list[bool]]:
+        """Build; return whether each clip of each film is kept, by the film's name."""
+        config = checked({"looks": {"text": False}, "selection": selection}, "test")
+        build_here(BuildRequest(films=films, out=data.root, config=config))
+        assert verify(data) == []
+        return {folder.film.name: [row.keep for row in folder.read("verdicts", Verdict)] for folder in data.folders()}
+
+    clips = len(build(poor)["poor.mp4"])
+    [folder] = data.folders()
+    clip = folder.read("clips", Clip)[1]
+    append_decisions(data.root / "review.jsonl", [records.decision_about(clip, folder.film.sha256, "EV", "harbour")])
+    report = data.root / "report.html"
+    assert build(poor, fine) == {"poor.mp4": [True] * clips, "fine.mp4": [False] * clips}
+    assert f"{clips} of them are better copies; `[selection] prefer = &#34;quality&#34;`" in report.read_text()
+    kept = build(poor, fine, prefer="quality")
+    assert kept == {"poor.mp4": [False] * clips, "fine.mp4": [True] * clips}
+    assert "better copies" not in report.read_text()
+    published = {seen.clip.film_id: seen.answer for seen in seen_clips(data) if seen.reviewed and seen.fate == "kept"}
+    assert [answer and answer.EV for answer in published.values()] == ["harbour"]
+    before = contents(data.root)
+    assert build(poor, fine, prefer="quality") == kept
+    assert contents(data.root) == before
+    assert build(poor, fine)["poor.mp4"] == [True] * clips

@@ -19,7 +19,7 @@ from pipeline.core.config import (
     SceneSettings,
     SelectionSettings,
 )
-from pipeline.core.records import Caption, Clip, Failure, Looks, Motion, Verdict
+from pipeline.core.records import Caption, Clip, Failure, Looks, Motion, Reviewed, Verdict
 from pipeline.core.stage import perform
 from pipeline.core.store import FilmFolder
 from pipeline.stages.crop import FindCrop
@@ -129,6 +129,32 @@ def test_a_clip_with_work_in_it_stays_and_its_repeats_go() -> None:
     assert kept(two=1, three=2) == [False, False, True]
 
 
+def test_the_better_copy_is_kept_if_quality_is_preferred() -> None:
+    fine = {"hashes": shot(6), "sharpness": 0.6, "blockiness": 0.0}
+    first = facts("one", [fine], lines=1080)
+    quality = SelectionSettings(prefer="quality")
+
+    def keeps_the_second(lines: int, settings: SelectionSettings = quality, **changes: Any) -> bool:
+        other = facts("two", [{**fine, **changes}], lines=lines)
+        films = [
+            replace(film, captions={clip.clip_id: Caption(clip_id=clip.clip_id, source="model") for clip in film.clips})
+            for film in (first, other)
+        ]
+        [one], [two] = verdicts_of(films, settings).values()
+        assert one.keep != two.keep
+        assert {one.duplicate_of, two.duplicate_of} == {None, (two if two.keep else one).clip_id}
+        return two.keep
+
+    assert keeps_the_second(1080, sharpness=0.66)
+    assert keeps_the_second(720, sharpness=0.66), "no clip shows more than 480 lines"
+    assert not keeps_the_second(320, sharpness=0.66)
+    assert not keeps_the_second(1080, sharpness=0.601), "equal: the first stays"
+    assert not keeps_the_second(1080, text_share=0.008, sharpness=0.66)
+    assert not keeps_the_second(1080, DEFAULT, sharpness=0.66)
+    [one], [two] = verdicts_of([first, facts("two", [{**fine, "sharpness": 0.9}], captions={})], quality).values()
+    assert (one.keep, two.keep) == (True, False), "a clip without a caption replaces none"
+
+
 def test_work_is_a_review_or_a_caption_by_a_model(tmp_path: Path) -> None:
     for captioner, captioned in (("rules", 0), (MODEL, 1)):
         folder = make_dataset(tmp_path / captioner, films=1, captioner=captioner).folders()[0]
@@ -136,7 +162,7 @@ def test_work_is_a_review_or_a_caption_by_a_model(tmp_path: Path) -> None:
         faulty, reviewed, plain = captions[0], captions[1], captions[2]
         folder.write("captions", [faulty.model_copy(update={"fault": "no reply"}), *captions[1:]])
         folder.write("reviewed", [records.reviewed(reviewed.clip_id, MD="run")])
-        work = film_facts(folder).work
+        work = film_facts(folder, folder.read("reviewed", Reviewed)).work
         assert [work.get(row.clip_id, 0) for row in (faulty, reviewed, plain)] == [0, 2, captioned]
         folder.table_path("captions").write_bytes(b"damaged")
         assert perform(Screen(DEFAULT, EDGES), folder), "the table is made again later"
