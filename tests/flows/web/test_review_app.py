@@ -176,6 +176,7 @@ def doubted(number: int, scope_px: float | None = 4.0, **caption: Any) -> Review
         end_seconds=2.0 * number + 2,
         level=2,
         scope_px=scope_px,
+        quality="",
         kept=True,
         keep=True,
         reasons=(),
