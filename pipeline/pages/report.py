@@ -145,8 +145,8 @@ def _repeats_remark(summary: Summary) -> str:
     kept = sum(seen.fate == "kept" for seen in repeats)
     but = f"; a review keeps {kept:,} of them" if kept else ""
     better = len(better_copies(summary))
-    remedy = f' {better:,} of them are better copies; `[selection] prefer = "quality"` keeps these.' if better else ""
-    return f"{counted(len(repeats), 'clip')} that repeat another clip{but}.{remedy}"
+    remedy = f' Better copies: {better:,}; prefer = "quality" in [selection] keeps these instead.' if better else ""
+    return f"{counted(len(repeats), 'near-duplicate')}{but}.{remedy}"
 
 
 CROWDED_SHARE = 0.6

@@ -118,6 +118,8 @@ def _banding(pictures: list[Floats]) -> float | None:
         sampled_HW = picture_HW[:, ::_STRIDE]
         steps_HW = np.diff(sampled_HW, axis=1)
         change_HW = sampled_HW[:, _WINDOW:] - sampled_HW[:, :-_WINDOW]
+        if change_HW.shape[1] <= 2 * _WINDOW:
+            continue  # a small clip has no room for three windows
         size_HW, square_HW = (
             cv2.blur(one_HW, (_WINDOW, 1))[:, _WINDOW // 2 : steps_HW.shape[1] - _WINDOW // 2] * _WINDOW
             for one_HW in (np.abs(steps_HW), steps_HW**2)

@@ -365,10 +365,10 @@ def test_a_better_copy_takes_the_place_and_the_review_of_a_poor_one(tmp_path: Pa
     append_decisions(data.root / "review.jsonl", [records.decision_about(clip, folder.film.sha256, "EV", "harbour")])
     report = data.root / "report.html"
     assert build(poor, fine) == {"poor.mp4": [True] * clips, "fine.mp4": [False] * clips}
-    assert f"{clips} of them are better copies; `[selection] prefer = &#34;quality&#34;`" in report.read_text()
+    assert f"Better copies: {clips}; prefer = &#34;quality&#34; in [selection]" in report.read_text()
     kept = build(poor, fine, prefer="quality")
     assert kept == {"poor.mp4": [False] * clips, "fine.mp4": [True] * clips}
-    assert "better copies" not in report.read_text()
+    assert "Better copies" not in report.read_text()
     published = {seen.clip.film_id: seen.answer for seen in seen_clips(data) if seen.reviewed and seen.fate == "kept"}
     assert [answer and answer.EV for answer in published.values()] == ["harbour"]
     before = contents(data.root)

@@ -67,6 +67,13 @@ def test_only_soft_gradients_have_bands() -> None:
         assert quality_of(picture_HW).banding is None
 
 
+@pytest.mark.parametrize("size", [(64, 64), (64, 96), (128, 64), (96, 128)])
+def test_small_clips_are_measured(size: tuple[int, int]) -> None:
+    found = quality_of(np.random.default_rng(4).uniform(0, 255, size))
+    assert 0.5 < found.sharpness < 1
+    assert (found.blockiness, found.banding) == (0, None)
+
+
 def copy_of(film: Path, pictures: list[NDArray[np.uint8]], crf: int, out: Path) -> Quality:
     """Quality of a clip cut from a film of these pictures at 480x320."""
     small = [cv2.resize(picture_HWC, (480, 320), interpolation=cv2.INTER_AREA) for picture_HWC in pictures]
