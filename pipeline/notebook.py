@@ -34,12 +34,13 @@ from pipeline.publish.seen_clips import seen_clips
 from pipeline.publish.shards import file_sha256
 from pipeline.video.clip_files import read_clip
 
-WHOLE_NUMBERS = ("level", "unique_frames", "text_lines", "SC", "ET", "ST", "others")
-TEXTS = ("split", "shard", "duplicate_of", "S", "MD", "EV", "MA", "actor", "sentence", "captioner", "fault")
+WHOLE_NUMBERS = ("level", "unique_frames", "text_lines", "SC", "ET", "ST", "others", "season", "episode")
+TEXTS = ("series", "split", "shard", "duplicate_of", "S", "MD", "EV", "MA", "actor", "sentence", "captioner", "fault")
 DTYPES = dict.fromkeys(WHOLE_NUMBERS, "Int64") | dict.fromkeys(TEXTS, "string")
 """Types of columns with missing values: without them, level 4 becomes 4.0, and an empty text column has no `.str`."""
 FILM_COLUMNS = (
     *("film_id", "film", "sha256", "failure"),
+    *("series", "season", "episode"),
     *("seconds", "fps", "width", "height", "codec", "fields", "languages", "warnings"),
 )
 FATES = ("kept", "dropped", "failed", "pending")
@@ -80,7 +81,7 @@ class OpenedDataset:
         """A row per film: facts about its file, and the number of its clips by verdict."""
         dataset = self._workspace.dataset
         rows = [_film_row(entry, dataset.folder(entry.film_id)) for entry in dataset.record.films]
-        table = pd.DataFrame(rows, columns=FILM_COLUMNS)
+        table = pd.DataFrame(rows, columns=FILM_COLUMNS).astype({"season": "Int64", "episode": "Int64"})
         for fate in FATES:
             counts = self.clips[self.clips.verdict == fate].groupby("film_id").size()
             table[fate] = table.film_id.map(counts).fillna(0).astype(int)
@@ -143,10 +144,10 @@ def _is_whole(path: Path, row: ClipRow) -> bool:
 def _film_row(entry: FilmEntry, folder: FilmFolder) -> tuple[Any, ...]:
     """Values of `FILM_COLUMNS`; a file that could not be probed has few."""
     failure = folder.failure.reason if folder.failure else None
-    known = (entry.film_id, entry.name, entry.sha256, failure)
+    known: tuple[Any, ...] = (entry.film_id, entry.name, entry.sha256, failure)
     if not (folder.path / "film.json").exists():
         return (*known, *[None] * (len(FILM_COLUMNS) - len(known)))
     film = folder.film
     languages = tuple(track.language for track in film.audio_tracks or ())
-    size = (film.display_width, film.display_height)
-    return (*known, film.duration_seconds, float(film.fps), *size, film.codec, film.fields, languages, film.warnings)
+    known = (*known, film.series, film.season, film.episode, film.duration_seconds, float(film.fps))
+    return (*known, film.display_width, film.display_height, film.codec, film.fields, languages, film.warnings)

@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import resource
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from contextvars import copy_context
@@ -84,8 +85,7 @@ def _override(
     config: Config, captioner: Captioner | None, flow: str | None, end: float | None, runner: Runner | None
 ) -> Config:
     """Return the configuration with the command-line options applied, validated like the file."""
-    changed: dict[str, dict[str, Any]] = config.model_dump(exclude_defaults=True)
-    values = {section: changed.get(section, {}) for section in Config.model_fields}
+    values: defaultdict[str, Any] = defaultdict(dict, config.model_dump(exclude_defaults=True))
     if captioner:
         values["captions"]["captioner"] = captioner
     if flow:

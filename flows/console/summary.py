@@ -11,7 +11,7 @@ from rich.table import Column, Table
 
 from flows.console.terminal import console, say
 from pipeline.core.plain_text import printable
-from pipeline.core.records import Clip, Scene
+from pipeline.core.records import Clip, Film, Scene
 from pipeline.core.stage import is_whole
 from pipeline.core.store import FilmFolder
 from pipeline.plan.build_plan import Plan
@@ -80,10 +80,22 @@ def print_estimate(plan: Plan) -> int:
     for row in rows:
         table.add_row(*(escape(cell) for cell in row))
     console.print(table)
+    films = [plan.dataset.folder(film_id).film for film_id in plan.films]
+    if any(film.episode is not None for film in films):
+        console.print(_episode_table(films))
     for refusal in plan.refusals:
         say(f"failed  {refusal}", "red")
     say("from rates measured on one film; expect a factor of 1.5 either way")
     return 0 if plan.films else 1
+
+
+def _episode_table(films: Iterable[Film]) -> Table:
+    """Return the films with the series and numbers that were read from their names."""
+    table = Table("film", "series", "season", "episode", box=None, pad_edge=False, header_style="bold")
+    for film in films:
+        cells = (film.name, film.series, film.season, film.episode)
+        table.add_row(*("" if cell is None else escape(printable(str(cell))) for cell in cells))
+    return table
 
 
 def _hours(hours: float) -> str:

@@ -25,7 +25,7 @@ from flows.console.terminal import say
 from flows.web.page_server import PageServer, address_of, error_reply, listening, page_app, until_stopped
 from flows.web.review_clips import Change, InvalidDecisionError, ReviewedClips, ReviewTask
 from pipeline.core.errors import DiskError, NoRoomError, UserError
-from pipeline.core.store import Dataset
+from pipeline.core.store import Dataset, FilmEntry
 from pipeline.reviews.decisions import FIELDS, MOST_SENTENCE, MOST_WORD_CHARACTERS
 from prompts.tags import MOST_OTHERS, MOST_WORDS, NUMBERS, words_pattern
 
@@ -109,6 +109,11 @@ def _fail(_: Request, error: Exception) -> JSONResponse:
     return error_reply(500, f"The review file could not be {wrong}; the server's terminal says why.")
 
 
+def _title(entry: FilmEntry, dataset: Dataset) -> str:
+    film = dataset.folder(entry.film_id).film_if_made
+    return f"{entry.name} ({film.episode_name})" if film and film.episode_name else entry.name
+
+
 def _info(clips: ReviewedClips) -> dict[str, Any]:
     record, task, reviews = clips.dataset.record, clips.task, clips.reviews
     return {
@@ -118,7 +123,7 @@ def _info(clips: ReviewedClips) -> dict[str, Any]:
         "blind": task.blind,
         "sample": task.clip_ids is not None,
         "cast": record.cast,
-        "films": {film.film_id: film.name for film in record.films},
+        "films": {entry.film_id: _title(entry, clips.dataset) for entry in record.films},
         "fields": FIELDS,
         "patterns": {tag: words_pattern(tag) for tag in MOST_WORDS},
         "numbers": NUMBERS,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, ValidationError, WithJsonSchema, model_validator
 
 from pipeline.core.errors import UserError
+from pipeline.core.film_settings import OneFilmSettings
 from pipeline.core.records import Rate, faults_of
 from pipeline.core.settings import Settings
 from pipeline.core.toml import read_toml
@@ -290,8 +291,11 @@ class ReviewSettings(Settings):
 class ShardSettings(Settings):
     """WebDataset tars."""
 
+    later_keys = frozenset({"split"})
+
     samples: int = Field(256, ge=1, le=100_000, description="samples in a shard, closed at the next scene end")
     val_share: Share = Field(0.2, description="share of each film in the split `val`")
+    split: Literal["time", "film"] = Field("time", description="film: each whole film in one split, as every fifth")
     block_seconds: float = Field(60, gt=0, le=3600, description="length of the time blocks assigned to one split")
 
 
@@ -342,6 +346,7 @@ class Config(Settings):
     shards: ShardSettings = ShardSettings()
     card: CardSettings = CardSettings()
     run: RunSettings = RunSettings()
+    films: tuple[OneFilmSettings, ...] = ()
 
 
 def load_config(path: Path | None) -> Config:

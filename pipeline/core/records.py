@@ -136,7 +136,17 @@ class Film(Record):
     audio_tracks: tuple[AudioTrack, ...] | None = None
     text_tracks: tuple[TextTrack, ...] | None = None
     chapters: tuple[Chapter, ...] | None = None
+    series: str | None = Field(default=None, description="read from its name, or as `[[films]]` says; null: none")
+    season: int | None = None
+    episode: int | None = None
     warnings: tuple[str, ...] = ()
+
+    @property
+    def episode_name(self) -> str:
+        """Series, season and episode, as `Kiki, season 1, episode 7`; empty for a film of its own."""
+        season = None if self.season is None else f"season {self.season}"
+        episode = None if self.episode is None else f"episode {self.episode}"
+        return ", ".join(filter(None, (self.series, season, episode)))
 
     @property
     def upright_size(self) -> tuple[int, int]:

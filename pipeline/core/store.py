@@ -126,6 +126,11 @@ class FilmFolder:
         film = _read_model(drafted if drafted.exists() else self.path / "film.json", Film)
         return film.model_copy(update={"source": str(self._source)}) if self._source else film
 
+    @property
+    def film_if_made(self) -> Film | None:
+        """The film as probed, or None without `film.json`."""
+        return self.film if (self.path / "film.json").exists() else None
+
     def save_film(self, film: Film) -> None:
         """Write `film.json`."""
         write_json((self._scratch or self.path) / "film.json", film.model_dump(mode="json"))

@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel
 
@@ -58,14 +58,17 @@ def as_toml(settings: BaseModel) -> str:
 
 
 def _lines(table: BaseModel, path: str) -> Iterator[str]:
-    """Lines of a table: plain keys first, then its subtables, as TOML requires."""
+    """Lines of a table: plain keys first, then subtables and arrays of them, as TOML requires."""
     if path:
         yield from ("", f"# {(type(table).__doc__ or '').partition(chr(10))[0]}", f"[{path}]")
     tables: dict[str, BaseModel] = {}
+    arrays: list[str] = []
     for key, field in type(table).model_fields.items():
         value, inner = getattr(table, key), f"{path}.{key}".strip(".")
         if isinstance(value, BaseModel):
             tables[inner] = value
+        elif kind := _listed(field.annotation):
+            arrays += _blocks(value, kind, inner)
         elif isinstance(value, Mapping):
             tables |= {f"{inner}.{name}": each for name, each in value.items()}
         else:
@@ -74,6 +77,23 @@ def _lines(table: BaseModel, path: str) -> Iterator[str]:
             yield f"# {key} =" if value is None else f"{key} = {_value(value)}"
     for inner, each in tables.items():
         yield from _lines(each, inner)
+    yield from arrays
+
+
+def _listed(annotation: Any) -> type[BaseModel] | None:
+    """Model of a tuple of models; None for another annotation."""
+    kind = next(iter(get_args(annotation)), None)
+    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+
+
+def _blocks(values: tuple[BaseModel, ...], kind: type[BaseModel], path: str) -> Iterator[str]:
+    """Lines of an array of tables; without any, one block that is commented out."""
+    for value in values:
+        yield from ("", f"[[{path}]]", *(line for line in _lines(value, "")))
+    if not values:
+        yield from ("", f"# {(kind.__doc__ or '').partition(chr(10))[0]}", f"# [[{path}]]")
+        for key, field in kind.model_fields.items():
+            yield from (f"# {field.description}", f"# {key} =")
 
 
 def _value(value: Any) -> str:

@@ -67,6 +67,7 @@ def _values(summary: Summary, card: CardSettings) -> dict[str, Any]:
         "treated": [(seen.film.name, text) for seen in summary.films for text in treatments(seen)],
         "dropped": sorted(dropped.items(), key=lambda item: (-item[1], item[0])),
         "dropped_twice": sum(dropped.values()) > fates["dropped"],
+        "split_by_film": summary.config.shards.split == "film",
         "splits": list(summary.index.counts.split.items()) if summary.index else [],
         "levels": level_rows(summary),
         "flow_model": summary.record.flow_model or "(none yet)",
@@ -107,6 +108,7 @@ def _front_matter(summary: Summary, card: CardSettings) -> dict[str, Any]:
 def _film_row(seen: SeenFilm) -> dict[str, Any]:
     return {
         "name": seen.film.name,
+        "episode": seen.film.episode_name,
         "length": clock(seen.film.duration_seconds),
         "picture": f"{seen.film.display_width}x{seen.film.display_height}",
         "fps": f"{float(seen.film.fps):.5g}",

@@ -61,6 +61,8 @@ def film_strip(seen: SeenFilm, colours: Colours) -> dict[str, Any]:
     used = max((span.end_seconds for span in seen.spans if span.reason != PAST_END), default=seconds)
     rate = f"{float(film.fps):.5g} frames per second{' (variable)' if film.variable_rate else ''}"
     facts = [f"{film.display_width}x{film.display_height}", rate, f"{film.codec} {film.bit_depth} bit", clock(seconds)]
+    if film.episode_name:
+        facts.insert(0, film.episode_name)
     if used < seconds:
         facts.append(f"used up to {clock(used)}")
     if seen.crop and (seen.crop.width, seen.crop.height) != film.upright_size:

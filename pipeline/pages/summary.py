@@ -208,7 +208,9 @@ def made_with(summary: Summary) -> list[tuple[str, str]]:
         ),
         (
             "Shards",
-            f"WebDataset tars; {shards.val_share:.0%} of each film to the split val, "
+            f"WebDataset tars; {shards.val_share:.0%} of the films to the split val, each as a whole"
+            if shards.split == "film"
+            else f"WebDataset tars; {shards.val_share:.0%} of each film to the split val, "
             f"by blocks of {shards.block_seconds:g} s; of films too short for that, {shards.val_share:.0%} as a whole",
         ),
     ]

@@ -30,6 +30,7 @@ from pipeline.core.progress import watched
 from pipeline.core.records import Failure
 from pipeline.core.stage import Stage, is_current, staleness_of
 from pipeline.core.store import ClipFormat, Dataset, DatasetRecord, FilmEntry, FilmFolder, LevelCalibration
+from pipeline.plan.episodes import episode_notices, with_episodes
 from pipeline.plan.film_stages import cast_of, choose_edges, planned_stages, refuse_to_join
 from pipeline.plan.identify import identify
 from pipeline.plan.publish import PublishStage, films_in_shards, publish_stages
@@ -129,6 +130,10 @@ def draft_plan(request: BuildRequest, workspace: Workspace) -> Plan:
     reviews = read_decisions(review_file)
     # 3. Identify the films by their content, and choose the stages for them.
     found = identify(request.films, dataset)
+    named = with_episodes(found.films, request.config.films)
+    for before, film in zip(found.films, named, strict=True):
+        if film != before:
+            dataset.folder(film.film_id).save_film(film)
     record = dataset.record
     edges, edges_from = choose_edges(request.config, record)
     stages = planned_stages(request, edges, cast)
@@ -165,6 +170,7 @@ def draft_plan(request: BuildRequest, workspace: Workspace) -> Plan:
         refused=tuple(found.refused),
         notices=(
             *found.notices,
+            *episode_notices(named, request.config.films),
             *_settings_notices(record.config, settings),
             *_edges_notices(record.calibration, edges, edges_from),
             *_cast_notices(cast, record.cast, listed, stages),
@@ -252,17 +258,19 @@ def _edges_notices(calibration: LevelCalibration | None, edges: Edges, edges_fro
 
 def _settings_notices(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Name the settings that differ from the previous build, because a build does not reuse earlier settings."""
-    both = {section: before[section].keys() & now[section].keys() for section in before.keys() & now.keys()}
-    earlier, later = (
-        {section: {key: of[section][key] for key in both[section]} for section in both} for of in (before, now)
-    )
-    names = changed(earlier, later)  # a setting of one side alone is new, or gone
+    names = changed(_shared(before, now), _shared(now, before))  # a setting of one side alone is new, or gone
     if not names:
         return []
     return [
         f"settings differ from the previous build: {first_few(names, _MOST_NAMED)}; "
         "to keep them, pass its options and --config again"
     ]
+
+
+def _shared(values: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values whose keys the others have too, in their sections as well."""
+    both = ((key, value) for key, value in values.items() if key in others)
+    return {key: _shared(value, others[key]) if isinstance(value, Mapping) else value for key, value in both}
 
 
 def _unfinished(folders: Sequence[FilmFolder], stages: tuple[Stage, ...]) -> dict[str, tuple[Stage, ...]]:

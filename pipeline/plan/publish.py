@@ -20,6 +20,7 @@ from pipeline.core.store import Dataset, DatasetRecord, FilmEntry, FilmFolder, S
 from pipeline.pages import CARD_VERSION, REPORT_VERSION
 from pipeline.plan.film_stages import STAGE_NAMES, refuse_to_publish
 from pipeline.publish import shards
+from pipeline.publish.samples import EPISODE, SHARD_SCHEMA
 from pipeline.publish.vocabulary import load_vocabulary
 from pipeline.reviews.applied import carried_over, load_reviews, review_path, save_reviewed
 from pipeline.reviews.audit_sample import AUDIT_FILES
@@ -165,7 +166,7 @@ def _ingredients(dataset: Dataset, config: Config) -> dict[str, Ingredients]:
     if vocabulary := load_vocabulary(dataset.root).published:
         contents["vocabulary"] = vocabulary
     settings = [config.selection.ingredients(), config.shards.ingredients()]
-    made: Ingredients = {"version": shards.VERSION, "settings": settings, **contents}
+    made: Ingredients = {"version": shards.VERSION, "schema": SHARD_SCHEMA, "settings": settings, **contents}
     versions = [CARD_VERSION, REPORT_VERSION, fingerprint(made)]
     pages: dict[str, Any] = {"versions": versions, "card": config.card.ingredients()}
     if (reviews := review_path(dataset.root, config.review)).is_file():
@@ -176,14 +177,15 @@ def _ingredients(dataset: Dataset, config: Config) -> dict[str, Ingredients]:
 
 
 def _made_of(folder: FilmFolder) -> list[Any]:
-    """Ingredients of the published data from one film: result of every stage, reviewed values, verdicts, failure.
+    """Ingredients of the published data from one film: result of every stage, reviewed values, verdicts, failure, name.
 
     The results themselves, not only their ingredients: the same request to a captioner may get another reply.
     """
     records = {stage: record for stage in STAGE_NAMES if (record := folder.stage_record(stage))}
     stages = {stage: [record.fingerprint, record.result] for stage, record in records.items()}
     tables = folder.marks(folder.table_path(table).name for table in ("reviewed", "verdicts"))
-    return [stages, [mark.sha256 for mark in tables.values()], folder.failure.reason if folder.failure else None]
+    made_of = [stages, [mark.sha256 for mark in tables.values()], folder.failure.reason if folder.failure else None]
+    return [*made_of, folder.film.model_dump(include=EPISODE)]
 
 
 def verdicts_of(folder: FilmFolder) -> list[Verdict] | None:

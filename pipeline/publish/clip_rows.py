@@ -8,13 +8,13 @@ The command line prints it without pandas; `pipeline.notebook` makes it a DataFr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pipeline.core.records import QUALITY, Record
 from pipeline.core.store import Dataset
-from pipeline.publish.samples import Split
+from pipeline.publish.samples import EPISODE, Split
 from pipeline.publish.seen_clips import ClipFate, SeenClip, read_index_if_made
 from pipeline.publish.shards import Shard
 from pipeline.reviews.decisions import KEEP
@@ -29,6 +29,9 @@ class ClipRow:
     film_id: str
     film: str
     """Name of the film's file."""
+    series: str | None
+    season: int | None
+    episode: int | None
     scene: int
     index: int
     start_seconds: float
@@ -89,20 +92,24 @@ _OF_ANSWER = {*TAGS, "characters", "actor", "others", "sentence"}
 _OF_LOOKS = {"light", "contrast", "dark_share", "still_share", "text_share", "text_lines", "two_groups", *QUALITY}
 
 
-def clip_rows(dataset: Dataset, clips: Iterable[SeenClip]) -> list[ClipRow]:
+def clip_rows(dataset: Dataset, clips: Sequence[SeenClip]) -> list[ClipRow]:
     """Return a row for each of these clips, in their order: film by film. Raises UserError if a file is unreadable."""
     names = {film.film_id: film.name for film in dataset.record.films}
     shard_of = _shards(dataset)
-    return [_row(seen, names[seen.clip.film_id], shard_of(seen)) for seen in clips]
+    of_film = {
+        film_id: {"film": names[film_id], **_fields(dataset.folder(film_id).film_if_made, EPISODE)}
+        for film_id in {seen.clip.film_id for seen in clips}
+    }
+    return [_row(seen, of_film[seen.clip.film_id], shard_of(seen)) for seen in clips]
 
 
-def _row(seen: SeenClip, film: str, shard: str | None) -> ClipRow:
+def _row(seen: SeenClip, of_film: dict[str, Any], shard: str | None) -> ClipRow:
     return ClipRow(
         **_fields(seen.clip, _OF_CLIP | {"width", "height", "sha256"}),
         **_fields(seen.motion, _OF_MOTION),
         **_fields(seen.answer, _OF_ANSWER),
         **_fields(seen.looks, _OF_LOOKS),
-        film=film,
+        **of_film,
         fps=float(seen.clip.fps),
         split=seen.split,
         shard=shard,

@@ -25,6 +25,7 @@ from pipeline.core.records import (
     Caption,
     Clip,
     Damage,
+    Film,
     Looks,
     Motion,
     Rate,
@@ -42,14 +43,15 @@ from pipeline.reviews.applied import BY_REVIEW_ALONE, read_reviewed, with_review
 from pipeline.stages.motion_levels import Edges
 from prompts.tags import TAGS, instruction
 
-SHARD_SCHEMA: Final = 3
-ShardSchema = Literal[3]
+SHARD_SCHEMA: Final = 4
+ShardSchema = Literal[4]
 """Schema of samples and their index; readers reject shards of another schema, and a build writes them again."""
 Split = Literal["train", "val"]
 SPLITS: tuple[Split, ...] = ("train", "val")
 Level = Annotated[int, Field(ge=1, le=5)]
 _TAGS = {*TAGS, "characters"}
 _CLIP = {"clip_id", "film_id", "scene", "index", "start_seconds", "end_seconds", "overlap_seconds", "frames", "sound"}
+EPISODE = {"series", "season", "episode"}
 _MORE = {"actor", "others", "sentence"}
 
 
@@ -58,15 +60,16 @@ def scene_splits(
 ) -> dict[int, Split]:
     """The split of each scene of a film, by its number.
 
-    If no scene starts in a block of `val`, such as in a film of one scene, the whole film is in one split. With its
+    If `split` is `film`, or no scene starts in a block of `val`, the whole film is in one split. With its
     position n in `dataset.json`, counted from 0 (`place`), and the share s, it is `val` if floor((n + 1) * s) >
     floor(n * s): with a share of 0.2 the fifth film, the tenth, ... New films are appended, or replace a film in its
     position, so the other films keep their splits. If a film takes the path of another film of the dataset, the later
     films move up.
     """
-    film_seconds = film_end_seconds(scenes, damage)
-    splits = {row.scene: split_of(row.film_id, row.start_seconds, film_seconds, settings) for row in scenes}
-    share = settings.val_share
+    share, film_seconds = settings.val_share, film_end_seconds(scenes, damage)
+    splits: dict[int, Split] = {row.scene: "train" for row in scenes}
+    if settings.split == "time":
+        splits = {row.scene: split_of(row.film_id, row.start_seconds, film_seconds, settings) for row in scenes}
     if "val" not in splits.values() and math.floor((place + 1) * share) > math.floor(place * share):
         return dict.fromkeys(splits, "val")
     return splits
@@ -173,6 +176,9 @@ class Sample(Published):
     schema_version: ShardSchema = Field(default=SHARD_SCHEMA, alias="schema")
     clip_id: str
     film_id: str
+    series: str | None = Field(description="series that the film is an episode of")
+    season: int | None
+    episode: int | None
     scene: int
     index: int = Field(description="counts every clip of the film, dropped ones too, so neighbours are known")
     start_seconds: float
@@ -238,7 +244,7 @@ def kept_clips(
     verdicts = {verdict.clip_id: verdict for verdict in folder.read("verdicts", Verdict) if verdict.keep}
     motions = {motion.clip_id: motion for motion in folder.read("motion", Motion)}
     looks = {row.clip_id: row for row in folder.read("looks", Looks)}
-    reviewed = read_reviewed(folder)
+    film, reviewed = folder.film, read_reviewed(folder)
     captions = with_reviews(folder.read("captions", Caption), reviewed)
     kept = []
     for clip in folder.read("clips", Clip):
@@ -248,7 +254,7 @@ def kept_clips(
             published = caption and vocabulary.applied(caption)
             fields = review.fields if review else ()
             seen = looks.get(clip.clip_id)
-            sample = make_sample(record, clip, verdict, motion, seen, published, splits[clip.scene], fields)
+            sample = make_sample(record, film, clip, verdict, motion, seen, published, splits[clip.scene], fields)
             kept.append(KeptClip(sample, clip, folder.clip_path(clip.clip_id)))
     for clip_id in verdicts:
         raise RecordError(clip_id, "is kept but no such clip was cut; run `animegamer build` again")
@@ -282,6 +288,7 @@ def _hub_dtype(kind: pa.DataType) -> str:
 
 def make_sample(
     record: DatasetRecord,
+    film: Film,
     clip: Clip,
     verdict: Verdict,
     motion: Motion | None,
@@ -309,7 +316,8 @@ def make_sample(
     tags = known.model_dump(include=_TAGS | _MORE) if known else dict.fromkeys(_TAGS | _MORE)
     try:
         return Sample.model_validate(
-            clip.model_dump(include=_CLIP)
+            film.model_dump(include=EPISODE)
+            | clip.model_dump(include=_CLIP)
             | {
                 "split": split,
                 "fps": clip.fps,

@@ -182,9 +182,12 @@ class Index(Published):
         wanted, val, samples = self.settings.val_share, self.counts.split["val"], sum(self.counts.split.values())
         if not samples or abs(val / samples - wanted) <= min(wanted, 1 - wanted) / 2:
             return None
+        few, other = ("scenes", "lower `[shards] block_seconds`")
+        if self.settings.split == "film":
+            few, other = "films", 'set `[shards] split` to "time"'
         return (
-            f"the split val has {val:,} of {samples:,} samples, not {wanted:.0%}: there are too few scenes to divide; "
-            "add films, or lower `[shards] block_seconds`"
+            f"the split val has {val:,} of {samples:,} samples, not {wanted:.0%}: there are too few {few} to divide; "
+            f"add films, or {other}"
         )
 
 

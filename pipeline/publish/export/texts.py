@@ -18,7 +18,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from pipeline.core.records import QUALITY
+from pipeline.core.records import QUALITY, Film
 from pipeline.publish.card_text import NOT_STATED, Markdown, as_yaml, licence_id, rendered_card, size_category
 from pipeline.publish.export.plan import ExportClip, ExportPlan
 from pipeline.publish.export.trainers import Table
@@ -32,6 +32,7 @@ COLUMNS: Mapping[str, tuple[str, str]] = {
     "text": ("sc:Text", "caption"),
     "clip_id": ("sc:Text", "id of the clip in the dataset"),
     "film": ("sc:Text", "name of the film"),
+    "episode": ("sc:Text", "series, season and episode of the film; empty for a film of its own"),
     "start_seconds": ("sc:Float", "start in the film"),
     "end_seconds": ("sc:Float", "end in the film"),
     "motion_level": ("sc:Integer", "motion level, 1 to 5"),
@@ -130,22 +131,24 @@ def _values(plan: ExportPlan) -> dict[str, object]:
 
 def hub_files(plan: ExportPlan, clips: Sequence[ExportClip]) -> dict[str, str]:
     """Return the text files of an export for the hub, by their path in it."""
+    films = {folder.film_id: folder.film for folder in plan.folders}
     tables = {
         f"{split}/{METADATA}": "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         for split in SPLITS
-        if (rows := [_row(plan, clip) for clip in clips if clip.seen.split == split])
+        if (rows := [_row(films[clip.seen.clip.film_id], clip) for clip in clips if clip.seen.split == split])
     }
     return {**tables, CARD: _card(plan, clips), CROISSANT: _croissant(plan, tables)}
 
 
-def _row(plan: ExportPlan, clip: ExportClip) -> dict[str, Any]:
-    seen, names = clip.seen, {film.film_id: film.name for film in plan.dataset.record.films}
+def _row(film: Film, clip: ExportClip) -> dict[str, Any]:
+    seen = clip.seen
     assert seen.motion is not None  # of every kept clip
     return {
         "file_name": clip.file.partition("/")[2],
         "text": clip.caption,
         "clip_id": seen.clip.clip_id,
-        "film": names[seen.clip.film_id],
+        "film": film.name,
+        "episode": film.episode_name,
         "start_seconds": seen.clip.start_seconds,
         "end_seconds": seen.clip.end_seconds,
         "motion_level": seen.level,

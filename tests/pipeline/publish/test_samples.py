@@ -89,10 +89,20 @@ def test_films_of_one_scene_go_to_val_as_a_whole_one_in_five() -> None:
     assert [place for place, split in enumerate(splits) if split == "val"] == [4, 9, 14, 19, 24]
 
 
+def test_episodes_go_to_a_split_as_a_whole() -> None:
+    scenes = [
+        records.scene(scene=number, start_seconds=60.0 * number, end_seconds=60.0 * number + 60) for number in range(9)
+    ]
+    whole = [scene_splits(scenes, [], place, ShardSettings(split="film", val_share=0.25)) for place in range(8)]
+    assert [set(splits.values()) for splits in whole] == [*[{"train"}] * 3, {"val"}, *[{"train"}] * 3, {"val"}]
+
+
 # --- fields
 
 
 def test_a_sample_has_exactly_the_fields_of_the_contract(dataset: Dataset) -> None:
+    folder = dataset.folders()[0]
+    folder.save_film(folder.film.model_copy(update={"series": "Kiki", "season": 2, "episode": 7}))
     write_shards(dataset, SMALL)
     shard = read_index(dataset.root).shards[0]
     with tarfile.open(dataset.root / "shards" / shard.name) as tar:
@@ -100,9 +110,12 @@ def test_a_sample_has_exactly_the_fields_of_the_contract(dataset: Dataset) -> No
         line = tar.extractfile(f"{shard.first_clip}.txt").read().decode()
     clip = dataset.folders()[0].read("clips", Clip)[0]
     assert json.loads(text) == {
-        "schema": 3,
+        "schema": 4,
         "clip_id": clip.clip_id,
         "film_id": clip.film_id,
+        "series": "Kiki",
+        "season": 2,
+        "episode": 7,
         "scene": 0,
         "index": 0,
         "start_seconds": clip.start_seconds,

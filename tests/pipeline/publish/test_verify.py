@@ -171,7 +171,7 @@ def test_a_key_in_two_shards_is_found(dataset: Dataset) -> None:
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (lambda s: s.update(schema=2), r"json is not a sample \(schema: Input should be 3"),
+        (lambda s: s.update(schema=2), r"json is not a sample \(schema: Input should be 4"),
         (lambda s: s.pop("scene"), r"json is not a sample \(scene: Field required"),
         (lambda s: s["motion"].update(scope_px=float("nan")), r"json is not a sample \(motion.scope_px"),
         (lambda s: s.update(fps="0"), r"json is not a sample \(fps: .*it should be greater than 0"),
