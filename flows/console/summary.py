@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich.markup import escape
 from rich.table import Column, Table
@@ -14,11 +14,13 @@ from pipeline.core.plain_text import printable
 from pipeline.core.records import Clip, Film, Scene
 from pipeline.core.stage import is_whole
 from pipeline.core.store import FilmFolder
+from pipeline.pages.charts import clock
 from pipeline.plan.build_plan import Plan
 from pipeline.plan.estimate import estimate
 from pipeline.plan.publish import left_out, verdicts_of
 from pipeline.publish.coverage import film_remarks
 from pipeline.publish.seen_clips import read_index_if_made
+from pipeline.stages.stretches import Stretch, stretches_of
 
 COLUMNS = "film", "length", "scenes", "clips", "kept", "dropped"
 
@@ -81,19 +83,23 @@ def print_estimate(plan: Plan) -> int:
         table.add_row(*(escape(cell) for cell in row))
     console.print(table)
     films = [plan.dataset.folder(film_id).film for film_id in plan.films]
-    if any(film.episode is not None for film in films):
-        console.print(_episode_table(films))
+    left_out = {film.film_id: stretches_of(film, plan.config.selection) for film in films}
+    if any(film.episode is not None or left_out[film.film_id] for film in films):
+        console.print(_episode_table(films, left_out))
     for refusal in plan.refusals:
         say(f"failed  {refusal}", "red")
     say("from rates measured on one film; expect a factor of 1.5 either way")
     return 0 if plan.films else 1
 
 
-def _episode_table(films: Iterable[Film]) -> Table:
-    """Return the films with the series and numbers that were read from their names."""
-    table = Table("film", "series", "season", "episode", box=None, pad_edge=False, header_style="bold")
+def _episode_table(films: Iterable[Film], left_out: Mapping[str, Sequence[Stretch]]) -> Table:
+    """Return the films with the series and numbers that were read from their names, and the stretches to leave out."""
+    table = Table("film", "series", "season", "episode", "left out", box=None, pad_edge=False, header_style="bold")
     for film in films:
-        cells = (film.name, film.series, film.season, film.episode)
+        stretches = ", ".join(
+            f"{one.reason} {clock(one.start_seconds)}-{clock(one.end_seconds)}" for one in left_out[film.film_id]
+        )
+        cells = (film.name, film.series, film.season, film.episode, stretches)
         table.add_row(*("" if cell is None else escape(printable(str(cell))) for cell in cells))
     return table
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, ValidationError, WithJsonSchema, model_validator
 
 from pipeline.core.errors import UserError
-from pipeline.core.film_settings import OneFilmSettings
+from pipeline.core.film_settings import OneFilmSettings, Range
 from pipeline.core.records import Rate, faults_of
 from pipeline.core.settings import Settings
 from pipeline.core.toml import read_toml
@@ -88,6 +88,7 @@ VariableName = Annotated[
 ]
 Even = Annotated[int, Field(ge=64, le=2160), AfterValidator(_even)]
 Share = Annotated[float, Field(ge=0, le=1)]
+Rule = Literal["drop", "first", "keep"]
 
 
 class FilmSettings(Settings):
@@ -245,8 +246,17 @@ class CaptionSettings(Settings):
 class SelectionSettings(Settings):
     """Selection of the clips to keep. Changing these repeats no measurement."""
 
-    later_keys = frozenset({"near_duplicates", "max_two_groups", "prefer"})
+    later_keys = frozenset(
+        {"near_duplicates", "max_two_groups", "prefer", "skip", "openings", "endings", "recaps", "previews"}
+    )
 
+    skip: tuple[Range, ...] = Field(
+        (), description='ranges to leave out of every film, as ["0:00-1:30", "21:30-"]; `[[films]]` has its own'
+    )
+    openings: Rule = Field("drop", description="by chapter; first: keep the first copy, which a chapter alone is")
+    endings: Rule = Field("drop", description="the same")
+    recaps: Rule = Field("first", description="the same")
+    previews: Rule = Field("first", description="the same")
     min_light: float = Field(16, ge=0, le=255, description="mean luma below this: dark")
     max_dark_share: Share = Field(0.97, description="share of near-black pixels above this: dark")
     min_contrast: float = Field(6, ge=0, le=128, description="contrast below this: blank")

@@ -1,12 +1,14 @@
-"""Settings of single films, `[[films]]`: corrections of what the build reads from names."""
+"""Settings of single films, `[[films]]`: corrections of what the build reads from names, and ranges to skip."""
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from fnmatch import fnmatchcase
+from math import inf
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, ValidationInfo
 
 from pipeline.core.plain_text import is_line
 from pipeline.core.settings import Settings
@@ -16,6 +18,43 @@ def _line(text: str) -> str:
     if not is_line(text):
         raise ValueError("must be one line of text without control characters")
     return text.strip()
+
+
+_TIME = r"(?:(?:(\d+):)?(\d{1,2}):)?(\d+(?:\.\d+)?)"
+_RANGE = re.compile(rf" *{_TIME} *[-–] *(?:{_TIME})? *")
+
+
+def range_seconds(text: str) -> tuple[float, float]:
+    """Start and end in seconds of a range such as `0:00-1:30`, `1:02:03.5-1:05:00`, or `21:30-` to the end.
+
+    Raises:
+        ValueError: it is not such a range, or ends before it starts.
+    """
+    if (found := _RANGE.fullmatch(text)) is None:
+        raise ValueError("is not a range such as 0:00-1:30, or 21:30- up to the end")
+    hours, minutes, seconds, *end = found.groups()
+    start = _seconds(hours, minutes, seconds)
+    stop = inf if end[-1] is None else _seconds(*end)
+    if stop <= start:
+        raise ValueError("ends before it starts")
+    return start, stop
+
+
+def _seconds(hours: str | None, minutes: str | None, seconds: str) -> float:
+    return 3600 * int(hours or 0) + 60 * int(minutes or 0) + float(seconds)
+
+
+def _range(text: str, info: ValidationInfo) -> str:
+    try:
+        range_seconds(text)
+    except ValueError as error:
+        of_film = f" of {info.data['match']!r}" if "match" in info.data else ""
+        raise ValueError(f"{text[:40]!r}{of_film} {error}") from None
+    return text
+
+
+Range = Annotated[str, AfterValidator(_range)]
+"""Range of a film's time, as text."""
 
 
 class OneFilmSettings(Settings):
@@ -29,6 +68,10 @@ class OneFilmSettings(Settings):
     )
     season: int | None = Field(None, ge=0, le=9999, description="number of the season [default: the same]")
     episode: int | None = Field(None, ge=0, le=9999, description="number of the episode [default: the same]")
+
+    skip: tuple[Range, ...] | None = Field(
+        None, description='ranges to leave out, as ["0:00-1:30"] [default: `[selection] skip`]'
+    )
 
     def is_about(self, film_id: str, source: str) -> bool:
         """Return True if the block is about the film with this id and path or address."""

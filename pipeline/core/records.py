@@ -139,6 +139,7 @@ class Film(Record):
     series: str | None = Field(default=None, description="read from its name, or as `[[films]]` says; null: none")
     season: int | None = None
     episode: int | None = None
+    skip: tuple[str, ...] | None = Field(default=None, description="its ranges in `[[films]]`")
     warnings: tuple[str, ...] = ()
 
     @property

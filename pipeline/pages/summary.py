@@ -14,7 +14,7 @@ from itertools import pairwise
 from pydantic import ValidationError
 
 from pipeline.captions.caption_server import SERVED
-from pipeline.core.config import CaptionSettings, ClipSettings, Config, MotionSettings, SelectionSettings
+from pipeline.core.config import CaptionSettings, Config, MotionSettings, SelectionSettings
 from pipeline.core.plain_text import first_few
 from pipeline.core.records import Crop, Damage, Failure, FieldStretch, Film, Scene
 from pipeline.core.store import Dataset, DatasetRecord, FilmFolder, StoreError
@@ -26,6 +26,7 @@ from pipeline.publish.vocabulary import Vocabulary, load_vocabulary
 from pipeline.reviews.applied import ReviewCounts, count_reviews, load_reviews, review_path
 from pipeline.reviews.audit import Results, audit_results
 from pipeline.reviews.decisions import FIELDS, KEEP
+from pipeline.stages.stretches import stretches_of
 from pipeline.video.colour import DIFFUSE_WHITE, PEAK
 from prompts.template import load_prompt
 
@@ -125,7 +126,7 @@ def summarise(dataset: Dataset) -> Summary:
         path = dataset.root / "dataset.json"
         raise StoreError(f"{path}: its config is of another version ({error}); run `animegamer build` again") from error
     films = tuple(
-        _seen_film(folder, place, index, vocabulary, config.clips)
+        _seen_film(folder, place, index, vocabulary, config)
         for place, folder in enumerate(dataset.folders())
         if (folder.path / "film.json").exists()
     )
@@ -152,9 +153,7 @@ def level_rows(summary: Summary) -> list[LevelRow]:
     ]
 
 
-def _seen_film(
-    folder: FilmFolder, place: int, index: Index | None, vocabulary: Vocabulary, settings: ClipSettings
-) -> SeenFilm:
+def _seen_film(folder: FilmFolder, place: int, index: Index | None, vocabulary: Vocabulary, config: Config) -> SeenFilm:
     film, failure = folder.film, folder.failure
     # selection removes the verdicts of an incomplete film; a film with verdicts is in the shards
     if failure is not None and not folder.table_path("verdicts").exists():
@@ -163,11 +162,12 @@ def _seen_film(
     scenes, damage = folder.read_if_made("scenes", Scene), folder.read_if_made("damage", Damage)
     clips = tuple(film_clips(folder, splits_of(folder, place, index), vocabulary))
     verdicts = [seen.verdict for seen in clips if seen.verdict]
-    spans = film_spans(film, scenes, damage, [seen.clip for seen in clips], verdicts, _end_seconds(folder))
+    stretches = stretches_of(film, config.selection)
+    spans = film_spans(film, scenes, damage, [seen.clip for seen in clips], verdicts, _end_seconds(folder), stretches)
     crop = next(iter(folder.read_if_made("crop", Crop)), None)
     fields = tuple(folder.read_if_made("fields", FieldStretch))
     made = (film, crop, tuple(scenes), tuple(damage), clips, tuple(spans), _failures(folder), failure, fields)
-    return SeenFilm(*made, remarks=tuple(film_remarks(folder, settings)))
+    return SeenFilm(*made, remarks=tuple(film_remarks(folder, config.clips)))
 
 
 def _end_seconds(folder: FilmFolder) -> float | None:

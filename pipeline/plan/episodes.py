@@ -108,7 +108,7 @@ def _with_episode(film: Film, neighbours: Iterable[str], settings: Sequence[OneF
     given: dict[str, object] = {}
     for one in settings:
         if one.is_about(film.film_id, film.source):
-            given |= one.model_dump(include={*EpisodeName._fields}, exclude_none=True)
+            given |= one.model_dump(include={*EpisodeName._fields, "skip"}, exclude_none=True)
     name = (
         EpisodeName()._asdict()
         if given.get("series") == ""

@@ -65,7 +65,8 @@ class Select:
                 folder.table_path("verdicts").unlink(missing_ok=True)
         reviews = load_reviews(dataset, review_path(dataset.root, self.config.review))
         reviewed = {folder.film_id: reviews.rows(folder, record.cast) for folder in folders}
-        facts = [selection.film_facts(folder, reviewed[folder.film_id]) for folder in folders]
+        chosen = self.config.selection
+        facts = [selection.film_facts(folder, reviewed[folder.film_id], chosen) for folder in folders]
         verdicts = selection.verdicts_of(facts, self.config.selection)
         if self.config.selection.prefer == "quality":
             reviewed = carried_over(reviewed, verdicts)

@@ -18,6 +18,7 @@ from pipeline.core.records import Clip, Crop, Damage, Film, Scene, Verdict
 from pipeline.core.store import FilmFolder
 from pipeline.stages.clip_grid import HELD_SECONDS, TRIED_STEPS, span_seconds
 from pipeline.stages.selection import FAILED
+from pipeline.stages.stretches import Stretch
 from pipeline.video.scaling import Geometry
 
 Fate = Literal["kept", "dropped", "failed"]
@@ -26,6 +27,7 @@ SCENE_EDGE = "scene edge"
 TOO_SHORT = "shorter than a clip"
 BETWEEN_CLIPS = "between clips"
 PASSED_OVER = "two scenes or a fade"
+_WITHOUT_CLIP = (SCENE_EDGE, TOO_SHORT, BETWEEN_CLIPS, PASSED_OVER)
 SHARP = ("start", "cut", "damage")
 """Beginnings of a scene, mostly without a mixed frame."""
 ROUNDING = 0.002
@@ -57,11 +59,13 @@ def film_spans(
     clips: Sequence[Clip],
     verdicts: Sequence[Verdict],
     end_seconds: float | None,
+    stretches: Sequence[Stretch] = (),
 ) -> list[Span]:
     """The spans of a film in order, tiling 0 to its duration plus its missing seconds.
 
     Scenes, in order, and damage tile the used part of the film, which ends at `end_seconds` if that is set. `clips` are
-    all clips of the film; a clip without a verdict is not judged yet.
+    all clips of the film; a clip without a verdict is not judged yet. The time between clips in a stretch to leave out
+    counts as the stretch.
     """
     fates = {verdict.clip_id: _fate(verdict) for verdict in verdicts}
     used = film.used_seconds(end_seconds)
@@ -73,9 +77,23 @@ def film_spans(
     for scene in scenes:
         spans += _scene_spans(scene, members[scene.scene], fates, margin, gap)
     tiles = _tiled(spans, used, slack=1 / float(film.fps))
+    tiles = [part for tile in tiles for part in _with_stretches(tile, stretches)]
     tiles.append(Span(used, film.duration_seconds, "dropped", PAST_END))
     tiles.append(Span(film.duration_seconds, film.duration_seconds + film.missing_seconds, "failed", MISSING))
     return [span for span in tiles if span.end_seconds > span.start_seconds]
+
+
+def _with_stretches(tile: Span, stretches: Sequence[Stretch]) -> list[Span]:
+    """The parts of a span without a clip, by the stretches that hold them; any other span as it is."""
+    if tile.reason not in _WITHOUT_CLIP:
+        return [tile]
+    ends = {time for one in stretches for time in (one.start_seconds, one.end_seconds)}
+    inner = sorted(time for time in ends if tile.start_seconds < time < tile.end_seconds)
+    parts = []
+    for start, end in pairwise((tile.start_seconds, *inner, tile.end_seconds)):
+        holding = (one.reason for one in stretches if one.start_seconds <= start and end <= one.end_seconds)
+        parts.append(Span(start, end, "dropped", next(holding, tile.reason)))
+    return parts
 
 
 def totals(spans: Iterable[Span]) -> dict[tuple[Fate, str], float]:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from pipeline.core.child_process import call_in_child
 from pipeline.core.progress import Progress, silent
-from pipeline.core.records import Film, RecordError
+from pipeline.core.records import Chapter, Film, RecordError
 from pipeline.video.colour import ColourTags, check_colours
 from pipeline.video.containers import FIRST_FRAMES, Repeats, decode, demux, film_streams, open_film, video_stream
 from pipeline.video.recordings import NO_TIME, REORDERED, PacketTimes
@@ -87,6 +87,7 @@ def probe(path: Path, film_id: str, sha256: str) -> Film:
             duration_seconds=track.duration_seconds,
             missing_seconds=missing_seconds,
             transfer=tags.coding,
+            chapters=_chapters(container, float(track.ticks[0] * track.base)),
         )
         several = _several_streams(film_streams(container), stream)
     warnings = [*_warnings(film, timing), *aspect_warning, *tags.warnings(film.bit_depth), *several, *track.stopped]
@@ -100,6 +101,19 @@ def probe_in_child(path: Path, film_id: str, sha256: str) -> Film:
 
 def _probe_job(job: tuple[Path, str, str], _: Progress) -> Film:
     return probe(*job)
+
+
+def _chapters(container: InputContainer, first_seconds: float) -> tuple[Chapter, ...]:
+    """Return the chapters as they are stored, in seconds from the first frame."""
+    return tuple(
+        Chapter(
+            start_seconds=round(float(one["start"] * base) - first_seconds, 6),
+            end_seconds=round(float(one["end"] * base) - first_seconds, 6),
+            title=one["metadata"].get("title"),
+        )
+        for one in container.chapters()
+        if (base := one["time_base"])
+    )
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,12 @@ from typing import Any, ClassVar
 
 from pipeline.core.config import SelectionSettings
 from pipeline.core.progress import Progress
-from pipeline.core.records import Caption, Clip, Looks, Motion, Reviewed, Verdict
+from pipeline.core.records import Caption, Clip, Film, Looks, Motion, Reviewed, Verdict
 from pipeline.core.stage import Outcome, Stage
 from pipeline.core.store import FilmFolder, StoreError
 from pipeline.stages.duplicates import HashedClip, find_repeats
 from pipeline.stages.motion_levels import Edges, level_of
+from pipeline.stages.stretches import Stretch, reasons_at, stretches_of
 
 FAILED = "failed: "
 """Prefix of the reason of a clip that a stage could not measure: it counts as failed, not as dropped."""
@@ -28,6 +29,7 @@ NOT_MEASURED = f"{FAILED}not measured"
 TEXT_STEP, SIZE_STEP, SHARPNESS_STEP = 0.005, 1.1, 1.05
 """Steps by which copies of a shot differ: share of the picture under text, ratio of their heights, of their sharpness.
 A line of subtitles takes 0.007 or more. Sharpness differs by 1.1 from 480 to 320 lines, and from CRF 18 to 38."""
+_OF_STRETCHES = ("skip", "openings", "endings", "recaps", "previews")
 BY_REVIEW = "review"
 """Reason of a clip that a reviewer dropped."""
 
@@ -47,6 +49,8 @@ class FilmFacts:
     """Reason, for each clip whose looks or motion could not be measured."""
     reviewed: Mapping[str, Reviewed] = field(default_factory=dict)
     """Reviewed values of the clips that were reviewed."""
+    stretches: Sequence[Stretch] = ()
+    """Stretches of the film to leave out."""
     lines: int = 0
     """Height of the film's picture."""
     work: Mapping[str, int] = field(default_factory=dict)
@@ -67,9 +71,16 @@ class Screen(Stage):
     def ingredients(self) -> dict[str, Any]:
         """Thresholds used here, and the level edges."""
         settings = self.settings.ingredients()
-        for name in ("uncaptioned", "prefer"):  # they count when publishing
+        for name in ("uncaptioned", "prefer", *_OF_STRETCHES):  # they count when publishing, or in the stretches
             settings.pop(name, None)
         return {"selection": settings, "edges": list(self.edges)}
+
+    def film_ingredients(self, film: Film) -> dict[str, Any]:
+        """Stretches that are left out of this film; most films have none."""
+        stretches = stretches_of(film, self.settings)
+        return (
+            {"left_out": [[one.start_seconds, one.end_seconds, one.reason] for one in stretches]} if stretches else {}
+        )
 
     def run(self, folder: FilmFolder, progress: Progress) -> Outcome:
         """Make the table screened."""
@@ -83,14 +94,16 @@ class Screen(Stage):
         work: dict[str, int] = {}
         with suppress(StoreError):  # a damaged table is made again, and counts as no work
             work = _work(folder.read_if_made("captions", Caption), folder.read_if_made("reviewed", Reviewed))
-        return verdicts_of([replace(_facts(folder, levels, None), work=work)], self.settings)[folder.film_id]
+        return verdicts_of([replace(_facts(folder, levels, None, self.settings), work=work)], self.settings)[
+            folder.film_id
+        ]
 
 
-def film_facts(folder: FilmFolder, reviewed: Sequence[Reviewed]) -> FilmFacts:
+def film_facts(folder: FilmFolder, reviewed: Sequence[Reviewed], settings: SelectionSettings) -> FilmFacts:
     """Read the facts of a film whose stages are all done; motion levels come from the table `screened`."""
     levels = {row.clip_id: row.level for row in folder.read("screened", Verdict) if row.level is not None}
     captions = folder.read("captions", Caption)
-    facts = _facts(folder, levels, {row.clip_id: row for row in captions})
+    facts = _facts(folder, levels, {row.clip_id: row for row in captions}, settings)
     return replace(facts, reviewed={row.clip_id: row for row in reviewed}, work=_work(captions, reviewed))
 
 
@@ -118,7 +131,9 @@ def verdicts_of(films: Sequence[FilmFacts], settings: SelectionSettings) -> dict
     return {film.film_id: [verdicts[clip.clip_id] for clip in film.clips] for film in films}
 
 
-def _facts(folder: FilmFolder, levels: Mapping[str, int], captions: Mapping[str, Caption] | None) -> FilmFacts:
+def _facts(
+    folder: FilmFolder, levels: Mapping[str, int], captions: Mapping[str, Caption] | None, settings: SelectionSettings
+) -> FilmFacts:
     records = [folder.stage_record(stage) for stage in Screen.needs]
     return FilmFacts(
         film_id=folder.film_id,
@@ -126,6 +141,7 @@ def _facts(folder: FilmFolder, levels: Mapping[str, int], captions: Mapping[str,
         looks={row.clip_id: row for row in folder.read("looks", Looks)},
         levels=levels,
         captions=captions,
+        stretches=stretches_of(folder.film, settings),
         lines=folder.film.display_height,
         failures={failure.record_id: failure.reason for record in records if record for failure in record.failures},
     )
@@ -178,7 +194,8 @@ def _verdict(film: FilmFacts, clip: Clip, original: str | None, settings: Select
         reasons = [f"{FAILED}{failure}" if failure else NOT_MEASURED]
         original = None
     else:
-        reasons = list(_reasons(looks, level, original, settings))
+        reasons = reasons_at(film.stretches, clip.start_seconds, clip.end_seconds)
+        reasons += _reasons(looks, level, original, settings)
         if not reasons and settings.uncaptioned == "drop" and _lacks_caption(film, clip.clip_id):
             reasons.append("no caption")  # clips dropped for other reasons were never captioned
     if review and review.keep is False:

@@ -162,7 +162,7 @@ def test_work_is_a_review_or_a_caption_by_a_model(tmp_path: Path) -> None:
         faulty, reviewed, plain = captions[0], captions[1], captions[2]
         folder.write("captions", [faulty.model_copy(update={"fault": "no reply"}), *captions[1:]])
         folder.write("reviewed", [records.reviewed(reviewed.clip_id, MD="run")])
-        work = film_facts(folder, folder.read("reviewed", Reviewed)).work
+        work = film_facts(folder, folder.read("reviewed", Reviewed), DEFAULT).work
         assert [work.get(row.clip_id, 0) for row in (faulty, reviewed, plain)] == [0, 2, captioned]
         folder.table_path("captions").write_bytes(b"damaged")
         assert perform(Screen(DEFAULT, EDGES), folder), "the table is made again later"
