@@ -70,7 +70,10 @@ class Case:
         """Measurements that are right."""
         share = np.pi * RADII[0] * RADII[1] / (WIDTH * HEIGHT)
         scope_px = self.speed_px * (1 + share) if self.kind == "both" else self.speed_px
-        return ClipMotion(scope_px, 0.0 if self.kind == "figure" else self.speed_px, -(-FRAMES // self.held))
+        drawings = -(-FRAMES // self.held)
+        if self.kind == "figure":
+            return ClipMotion(scope_px, 0.0, "static", None, drawings)
+        return ClipMotion(scope_px, self.speed_px, "pan", "right", drawings)
 
     def frames(self) -> Picture:
         """Pictures of the clip, [T, H, W, C] BGR."""

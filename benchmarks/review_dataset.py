@@ -126,7 +126,8 @@ def _looks(clip_id: str, rng: np.random.Generator) -> Looks:
 
 
 def _motion(clip_id: str, scope_px: float) -> Motion:
-    return Motion(clip_id=clip_id, flow_model="dis", scope_px=scope_px, camera_px=0.0, unique_frames=FRAMES)
+    camera = {"camera_px": 0.0, "camera_kind": None, "camera_direction": None}
+    return Motion(clip_id=clip_id, flow_model="dis", scope_px=scope_px, unique_frames=FRAMES, **camera)
 
 
 def _verdict(clip_id: str, level: int, rng: np.random.Generator) -> Verdict:

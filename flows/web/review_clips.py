@@ -241,6 +241,7 @@ def _answers(clip: ReviewableClip, doubts: Sequence[Doubt]) -> dict[str, Any]:
         known[KEEP] = clip.keep
     return {
         "level": clip.level,
+        "camera": clip.camera,
         "quality": clip.quality,
         "reasons": clip.reasons,
         "source": caption.source if caption else None,

@@ -1,8 +1,8 @@
 """Rules that need no model: captions from measurements alone, and doubts about the captions of a model.
 
-The rules captioner states whether the picture and the camera move (tables looks and motion), an adverb for the motion
-level, and night or day if the light is unambiguous. Everything that cannot be measured (characters, actions, emotions)
-stays null, and the caption's source is `rules`, so it is not mistaken for a description.
+The rules captioner states whether the picture moves and what the camera does (tables looks and motion), an adverb for
+the motion level, and night or day if the light is unambiguous. Everything that cannot be measured (characters, actions,
+emotions) stays null, and the caption's source is `rules`, so it is not mistaken for a description.
 
 A flag is a text `<kind>: <detail>`: a doubt that the cast, the motion level or the scene raises against the model's
 words. Pages count the kinds, and a review begins with flagged clips; nothing else depends on flags.
@@ -19,11 +19,10 @@ from pipeline.core.progress import Progress
 from pipeline.core.records import Caption, Clip, Looks, Motion
 from pipeline.core.store import FilmFolder
 
-RULES_VERSION = 1
+RULES_VERSION = 2
 ADVERBS = {1: "barely", 2: "slightly", 3: "moderately", 4: "strongly", 5: "intensely"}
 """Adverb of each motion level."""
 
-_CAMERA_SHARE = 0.6
 _NIGHT_LIGHT, _NIGHT_DARK_SHARE = 40.0, 0.5
 _DAY_LIGHT, _DAY_DARK_SHARE = 110.0, 0.1
 _STILL = "stay still"
@@ -83,9 +82,12 @@ def rule_caption(clip_id: str, level: int | None, looks: Looks | None, motion: M
 def _motion_phrase(motion: Motion) -> str:
     if motion.scope_px == 0 or motion.unique_frames <= 1:
         return _STILL
-    if motion.camera_px >= _CAMERA_SHARE * motion.scope_px:
-        return "move with the camera"
-    return "move"
+    if motion.camera_kind is None:
+        return "move"
+    if motion.camera_kind == "static":
+        return "move before a still camera"
+    way = f" {motion.camera_direction}" if motion.camera_direction and motion.camera_kind != "follow" else ""
+    return f"move while the camera {motion.camera_kind}s{way}"
 
 
 def _time_of_day(looks: Looks) -> str | None:

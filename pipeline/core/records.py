@@ -253,14 +253,26 @@ QUALITY = ("sharpness", "blockiness", "banding")
 """Fields of `Looks` that state the picture quality."""
 
 
+CameraKind = Literal["static", "pan", "tilt", "zoom", "rotate", "follow", "shake"]
+CameraDirection = Literal["left", "right", "up", "down", "in", "out", "clockwise", "counterclockwise"]
+"""Way of the camera, not of the picture: if it pans right, the place moves left."""
+
+
 class Motion(Record):
     """Motion of a clip. The level is the scope binned by the dataset's edges, so it is not stored here."""
 
     clip_id: str
     flow_model: str
     scope_px: float = Field(description="mean optical-flow magnitude above 0.2 px, in clip pixels per step")
-    camera_px: float = Field(description="camera part of the scope: magnitude of the fitted global motion")
+    camera_px: float = Field(description="camera part of the scope: magnitude of the motion of the place")
+    camera_kind: CameraKind | None = Field(default=None, description="move of the camera; null: undecided")
+    camera_direction: CameraDirection | None = Field(default=None, description="null: it has none, or is undecided")
     unique_frames: int = Field(description="drawings: frames that differ from the one before, the first counted")
+
+    @property
+    def camera(self) -> str | None:
+        """Kind and direction in words, such as `pan left`; None if the camera is undecided."""
+        return " ".join(filter(None, (self.camera_kind, self.camera_direction))) or None
 
 
 KEPT = "kept: "

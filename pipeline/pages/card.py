@@ -133,7 +133,7 @@ _DUPLICATES = {
 def _limits(summary: Summary) -> list[str]:
     limits = [
         "Scene changes are found by detectors, not by people: a few clips may hold a missed cut.",
-        "The motion level says how much moves, not what: a camera pan counts as motion (motion.camera_px tells).",
+        "The motion level says how much moves, not what: a camera pan counts as motion (`camera` tells).",
         _DUPLICATES[summary.config.selection.near_duplicates],
         "Clips have no sound.",
     ]

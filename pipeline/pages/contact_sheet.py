@@ -149,6 +149,7 @@ def _row(film: int, seen: SeenClip, reasons: Mapping[str, int], characters: Mapp
         round(clip.end_seconds, 3),
         seen.level,
         None if seen.motion is None else round(seen.motion.scope_px, 3),
+        None if seen.motion is None else seen.motion.camera,
         seen.fate,
         [reasons[reason] for reason in seen.reasons],
         seen.verdict.duplicate_of if seen.verdict else None,

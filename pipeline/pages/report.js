@@ -4,7 +4,7 @@
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const pictures = document.getElementById("pictures").textContent.split("\n");
-const COLUMNS = ["film", "suffix", "scene", "index", "start", "end", "level", "scope", "fate", "reasons", "duplicateOf",
+const COLUMNS = ["film", "suffix", "scene", "index", "start", "end", "level", "scope", "camera", "fate", "reasons", "duplicateOf",
   "characters", "caption", "tags", "split", "review", "quality", "better"];
 const clips = data.clips.map((row, number) => Object.assign(Object.fromEntries(COLUMNS.map((name, i) => [name, row[i]])), {number}));
 const grid = document.getElementById("grid");
@@ -221,6 +221,7 @@ function openViewer(position) {
     ["Verdict", [clip.fate, ...reasonsOf(clip)].join(", ") + (clip.duplicateOf ? ` (repeats ${clip.duplicateOf})` : "")],
     ["Split", clip.split ?? "in no shard"],
     ["Motion", clip.scope === null ? "not measured" : `${levelOf(clip)}, scope ${clip.scope} px per step`],
+    ["Camera", clip.camera ?? "undecided"],
     ["Picture", clip.quality ?? "not measured"],
     ["Characters", clip.characters === null ? "not measured" : charactersOf(clip).join(", ") || "none"],
     ["Caption", clip.caption ?? "none"], ["Tags", clip.tags ?? "none"], ["Clip", clipId(clip)]];

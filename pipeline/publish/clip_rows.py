@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.core.records import QUALITY, Record
+from pipeline.core.records import QUALITY, CameraDirection, CameraKind, Record
 from pipeline.core.store import Dataset
 from pipeline.publish.samples import EPISODE, Split
 from pipeline.publish.seen_clips import ClipFate, SeenClip, read_index_if_made
@@ -54,6 +54,8 @@ class ClipRow:
     level: int | None
     scope_px: float | None
     camera_px: float | None
+    camera_kind: CameraKind | None
+    camera_direction: CameraDirection | None
     unique_frames: int | None
     text: str
     """The instruction line."""
@@ -87,7 +89,7 @@ class ClipRow:
 
 
 _OF_CLIP = {"clip_id", "film_id", "scene", "index", "start_seconds", "end_seconds", "overlap_seconds", "frames"}
-_OF_MOTION = {"scope_px", "camera_px", "unique_frames"}
+_OF_MOTION = {"scope_px", "camera_px", "camera_kind", "camera_direction", "unique_frames"}
 _OF_ANSWER = {*TAGS, "characters", "actor", "others", "sentence"}
 _OF_LOOKS = {"light", "contrast", "dark_share", "still_share", "text_share", "text_lines", "two_groups", *QUALITY}
 

@@ -22,6 +22,8 @@ from pydantic import AfterValidator, ConfigDict, Field, ValidationError
 from pipeline.core.config import ShardSettings
 from pipeline.core.records import (
     QUALITY,
+    CameraDirection,
+    CameraKind,
     Caption,
     Clip,
     Damage,
@@ -129,6 +131,14 @@ class SampleMotion(Published):
     unique_frames: int
 
 
+class SampleCamera(Published):
+    """Camera of the clip."""
+
+    kind: CameraKind | None = Field(description="null: undecided")
+    direction: CameraDirection | None = Field(description="null: static, shake, or undecided")
+    px: float = Field(description="as `motion.camera_px`")
+
+
 class SampleQuality(Published):
     """Picture quality. Null: not measured, or nothing to measure."""
 
@@ -190,6 +200,7 @@ class Sample(Published):
     )
     frames: int
     motion: SampleMotion
+    camera: SampleCamera
     quality: SampleQuality
     caption: SampleCaption
     dialogue: tuple[DialogueLine, ...] | None
@@ -323,6 +334,11 @@ def make_sample(
                 "fps": clip.fps,
                 "motion": motion.model_dump(include={"flow_model", "scope_px", "camera_px", "unique_frames"})
                 | {"level": verdict.level, "edges": record.edges},
+                "camera": {
+                    "kind": motion.camera_kind,
+                    "direction": motion.camera_direction,
+                    "px": motion.camera_px,
+                },
                 "quality": {name: getattr(looks, name, None) for name in QUALITY},
                 "caption": tags
                 | {

@@ -173,6 +173,7 @@ def _claim_problems(key: str, sample: Sample, shard: Shard, index: Index) -> Ite
         ("motion.flow_model", motion.flow_model, index.flow_model),
         ("motion.edges", motion.edges, index.edges),
         ("motion.level", motion.level, level_of(motion.scope_px, motion.edges)),
+        ("camera.px", sample.camera.px, motion.camera_px),
         ("caption.source", caption.source, index.captioner if caption.source else None),
     ]
     for name, value, right in claims:

@@ -30,6 +30,8 @@ class ReviewableClip:
     level: int | None
     """Motion level 1..5; None if motion was not measured."""
     scope_px: float | None
+    camera: str | None
+    """Kind and direction of the camera's move; None if it is undecided."""
     quality: str
     """Picture quality in words; empty if it is not measured."""
     kept: bool
@@ -64,12 +66,13 @@ def _rows(
 ) -> Iterator[ReviewableClip]:
     verdicts = {row.clip_id: row for row in folder.read_if_made("screened", Verdict)}
     verdicts |= {row.clip_id: row for row in folder.read_if_made("verdicts", Verdict)}
-    scopes = {row.clip_id: row.scope_px for row in folder.read_if_made("motion", Motion)}
+    motions = {row.clip_id: row for row in folder.read_if_made("motion", Motion)}
     qualities = {row.clip_id: row.quality for row in folder.read_if_made("looks", Looks)}
     captions = {row.clip_id: row for row in folder.read_if_made("captions", Caption)}
     published = with_reviews(captions.values(), read_reviewed(folder))
     for clip in sorted(clips, key=lambda clip: clip.start_seconds):
         verdict = verdicts.get(clip.clip_id)
+        motion = motions.get(clip.clip_id)
         reasons = tuple(reason for reason in verdict.reasons if reason != BY_REVIEW) if verdict else ()
         yield ReviewableClip(
             **clip.model_dump(include={"film_id", "clip_id", "scene", "index", "start_seconds", "end_seconds"}),
@@ -77,7 +80,8 @@ def _rows(
             film_sha256=film.sha256,
             path=folder.clip_path(clip.clip_id),
             level=verdict.level if verdict else None,
-            scope_px=scopes.get(clip.clip_id),
+            scope_px=motion.scope_px if motion else None,
+            camera=motion.camera if motion else None,
             quality=qualities.get(clip.clip_id, ""),
             kept=bool(verdict and verdict.keep),
             keep=not reasons if verdict else None,

@@ -9,10 +9,10 @@ grid. With the threshold background_px:
     scope  = sum_{t in T} sum_{p in M_t} |u_t(p)|  /  sum_{t in T} |M_t|
     camera = sum_{t in T} |M_t| * mean_{p in M_t} |C_t(p) - p|  /  sum_{t in T} |M_t|
 
-C_t is the similarity transform that most of the picture follows in step t (`camera_motion`), or the identity if there
-is none; its mean takes every eighth pixel in each direction. Both values are in pixels per frame step, and 0 if T is
-empty. Because held frames and background are left out, a clip on threes, or a figure before a still background, scores
-the speed of what moves.
+C_t is the motion of the place in step t (`camera`), or the identity if the place is not found or moves by less than
+background_px; its mean takes every eighth pixel in each direction. Both values are in pixels per frame step, and 0 if T
+is empty. Because held frames and background are left out, a clip on threes, or a figure before a still background,
+scores the speed of what moves.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ import numpy.typing as npt
 
 from pipeline.core.config import MotionSettings
 from pipeline.core.progress import Progress
-from pipeline.core.records import Clip, Motion, RecordError
+from pipeline.core.records import CameraDirection, CameraKind, Clip, Motion, RecordError
 from pipeline.core.stage import GPU, Outcome, Resources, Stage, attempt_batches
 from pipeline.core.store import FilmFolder
+from pipeline.stages.camera import CameraStep, CameraTracker, Transform
 from pipeline.stages.optical_flow import DenseInverseSearch, Frames, OpticalFlow, Vectors, scaled
 from pipeline.video.clip_files import read_clip, read_clip_gray
 
@@ -53,7 +54,7 @@ class MeasureMotion(Stage):
     """Stage `motion`: the motion of every clip. Levels follow from the dataset's edges and are not stored here."""
 
     name: ClassVar[str] = "motion"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     needs: ClassVar[tuple[str, ...]] = ("cut",)
 
     settings: MotionSettings
@@ -138,21 +139,38 @@ class ClipMotion:
 
     scope_px: float
     camera_px: float
+    camera_kind: CameraKind | None
+    camera_direction: CameraDirection | None
     unique_frames: int
 
 
 def measure_frames(clips: Sequence[Frames], optical_flow: OpticalFlow, background_px: float) -> list[ClipMotion]:
     """Measure clips of one shape: `frames_THWC` (BGR) or `frames_THW` (luma), as the optical flow requires."""
-    drawings = [_drawings(frames) for frames in clips]
-    tallies = [_Tally(background_px) for _ in clips]
+    measured = [_ClipMeasurer(_drawings(frames), _Tally(background_px)) for frames in clips]
     for step, vectors_BHW2 in enumerate(optical_flow.steps(clips)):
-        for tally, drawings_THW, vectors_HW2 in zip(tallies, drawings, vectors_BHW2, strict=True):
-            if not _same_picture(drawings_THW[step], drawings_THW[step + 1]):
-                tally.add(vectors_HW2, drawings_THW[step])
-    return [
-        ClipMotion(tally.mean(tally.magnitudes), tally.mean(tally.camera), count_drawings(drawings_THW))
-        for tally, drawings_THW in zip(tallies, drawings, strict=True)
-    ]
+        for clip, vectors_HW2 in zip(measured, vectors_BHW2, strict=True):
+            clip.add(step, vectors_HW2)
+    return [clip.result() for clip in measured]
+
+
+@dataclass
+class _ClipMeasurer:
+    """Measurement of one clip, step by step."""
+
+    drawings_THW: Frames
+    tally: _Tally
+    camera: CameraTracker = field(default_factory=CameraTracker)
+
+    def add(self, step: int, vectors_HW2: Vectors) -> None:
+        before_HW, after_HW = self.drawings_THW[step : step + 2]
+        if not _same_picture(before_HW, after_HW):
+            self.tally.add(vectors_HW2, self.camera.step(before_HW, after_HW), before_HW.shape)
+
+    def result(self) -> ClipMotion:
+        kind, direction = self.camera.result(self.drawings_THW[0])
+        camera_px = 0.0 if kind == "static" else self.tally.mean(self.tally.camera)
+        scope_px = self.tally.mean(self.tally.magnitudes)
+        return ClipMotion(scope_px, camera_px, kind, direction, count_drawings(self.drawings_THW))
 
 
 def count_drawings(drawings_THW: Frames) -> int:
@@ -187,7 +205,7 @@ class _Tally:
     magnitudes: float = 0.0
     camera: float = 0.0
 
-    def add(self, vectors_HW2: Vectors, drawing_HW: Frames) -> None:
+    def add(self, vectors_HW2: Vectors, camera: CameraStep | None, drawing_shape: tuple[int, ...]) -> None:
         # not cv2.magnitude: its last bit depends on memory alignment, and equal input must give equal tables
         magnitudes_HW = np.sqrt(vectors_HW2[..., 0] ** 2 + vectors_HW2[..., 1] ** 2)
         moving_HW = magnitudes_HW >= self.background_px
@@ -196,77 +214,22 @@ class _Tally:
             return
         self.pixels += len(moving_N)
         self.magnitudes += float(moving_N.sum(dtype=np.float64))
-        transform = camera_motion(vectors_HW2, drawing_HW, self.background_px)
-        if transform is not None:
-            self.camera += len(moving_N) * _mean_displacement(transform, moving_HW, drawing_HW.shape)
+        if camera:
+            displacement_px = _mean_displacement(camera.transform, moving_HW, drawing_shape)
+            self.camera += len(moving_N) * displacement_px * (displacement_px >= self.background_px)
 
     def mean(self, total: float) -> float:
         return total / self.pixels if self.pixels else 0.0
 
 
-CELL = 24
-"""Side of a cell, pixels of the drawing. The camera is fitted to one vector per cell, at the cell's strongest edge."""
-EDGE_SLOPE = 24
-"""Least luma slope (Sobel) at a cell's strongest edge. Flatter cells show no motion and do not vote."""
-CAMERA_SHARE = 0.5
-"""Least share of the voting cells that agree on one motion if the camera moves."""
-CAMERA_COVER = 0.25
-"""Least share of all cells that agree: a figure moving before an empty background is not camera motion."""
-FIT_PX, FIT_SHARE = 0.25, 0.05
-"""Tolerance of agreement: pixels, plus a share of the median magnitude. Pans below about 0.8 px may be missed, since
-`dis` measures no motion at soft edges that move by less."""
-
-
-def camera_motion(vectors_HW2: Vectors, drawing_HW: Frames, background_px: float) -> npt.NDArray[np.float64] | None:
-    """Fit the shift, rotation and zoom that most of the picture follows; None if the camera is still.
-
-    The 2x3 matrix C maps a pixel p = (x, y) of the clip to C (x, y, 1)^T in the next frame. It is fitted by RANSAC to
-    one vector u(p) per voting cell, within |C(p) - p - u(p)| <= FIT_PX + FIT_SHARE * median |u|.
-    """
-    columns, rows = _voting_points(drawing_HW)
-    if len(columns) == 0:
-        return None
-    reach_y, reach_x = (size / half for size, half in zip(vectors_HW2.shape, drawing_HW.shape, strict=False))
-    vectors_N2 = vectors_HW2[(rows * reach_y).astype(int), (columns * reach_x).astype(int)]
-    magnitudes_N = np.hypot(vectors_N2[:, 0], vectors_N2[:, 1])
-    median = float(np.median(magnitudes_N))
-    if median < background_px:
-        return None
-    points_N2 = np.stack((columns, rows), axis=-1).astype(np.float32) / np.float32(DRAWING_SCALE)
-    tolerance = FIT_PX + FIT_SHARE * median
-    transform, agree = cv2.estimateAffinePartial2D(
-        points_N2, points_N2 + vectors_N2, method=cv2.RANSAC, ransacReprojThreshold=tolerance, maxIters=200
-    )
-    cells = (drawing_HW.shape[0] // CELL) * (drawing_HW.shape[1] // CELL)
-    if transform is None or agree.sum() < max(CAMERA_SHARE * len(columns), CAMERA_COVER * cells):
-        return None
-    return np.asarray(transform, np.float64)
-
-
-def _voting_points(drawing_HW: Frames) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Columns and rows, in the drawing, of the strongest edge of each voting cell."""
-    down, across = drawing_HW.shape[0] // CELL, drawing_HW.shape[1] // CELL
-    slope_x, slope_y = cv2.spatialGradient(drawing_HW)
-    slopes_HW = np.abs(slope_x) + np.abs(slope_y)
-    cells = slopes_HW[: down * CELL, : across * CELL].reshape(down, CELL, across, CELL).swapaxes(1, 2)
-    flat = cells.reshape(down * across, CELL * CELL)
-    strongest = flat.argmax(axis=1)
-    voting = np.flatnonzero(flat[np.arange(len(flat)), strongest] >= EDGE_SLOPE)
-    rows = voting // across * CELL + strongest[voting] // CELL
-    columns = voting % across * CELL + strongest[voting] % CELL
-    return columns, rows
-
-
-def _mean_displacement(
-    transform: npt.NDArray[np.float64], moving_HW: npt.NDArray[np.bool_], drawing_shape: tuple[int, ...]
-) -> float:
-    """Mean displacement of the moving pixels (every eighth in each direction) by the transform, in clip pixels."""
+def _mean_displacement(transform: Transform, moving_HW: npt.NDArray[np.bool_], drawing_shape: tuple[int, ...]) -> float:
+    """Mean displacement of the moving pixels (every eighth in each direction) by a drawing's motion, in clip pixels."""
     rows, columns = np.nonzero(moving_HW[::8, ::8])
     if len(rows) == 0:
         return 0.0
-    pitch = 8 * drawing_shape[0] / moving_HW.shape[0] / DRAWING_SCALE
+    pitch = 8 * drawing_shape[0] / moving_HW.shape[0]
     places = np.stack((columns * pitch, rows * pitch, np.ones(len(rows))))
-    return float(np.linalg.norm(transform @ places - places[:2], axis=0).mean())
+    return float(np.linalg.norm(transform @ places - places[:2], axis=0).mean()) / DRAWING_SCALE
 
 
 @dataclass(frozen=True)

@@ -127,7 +127,8 @@ def looks(clip_id: str = "clip", **changes: Any) -> Looks:
 
 def motion(clip_id: str = "clip", scope_px: float = 4.0, **changes: Any) -> Motion:
     """Motion without camera movement; every frame is a new drawing."""
-    plain = {"flow_model": "dis", "scope_px": scope_px, "camera_px": 0.0, "unique_frames": 16}
+    camera = {"camera_px": 0.0, "camera_kind": "static", "camera_direction": None}
+    plain = {"flow_model": "dis", "scope_px": scope_px, **camera, "unique_frames": 16}
     return Motion.model_validate({"clip_id": clip_id, **plain, **changes})
 
 

@@ -37,6 +37,7 @@ COLUMNS: Mapping[str, tuple[str, str]] = {
     "end_seconds": ("sc:Float", "end in the film"),
     "motion_level": ("sc:Integer", "motion level, 1 to 5"),
     "motion_scope_px": ("sc:Float", "mean optical-flow magnitude, pixels per step"),
+    "camera": ("sc:Text", "kind and direction of the camera's move, such as `pan left`; null if undecided"),
     "sharpness": ("sc:Float", "sharpness of the pictures, 0 to 1"),
     "blockiness": ("sc:Float", "step at the blocks that an earlier encoder left, gray levels of 255"),
     "banding": ("sc:Float", "height of the steps in soft gradients, gray levels; null without such a gradient"),
@@ -153,6 +154,7 @@ def _row(film: Film, clip: ExportClip) -> dict[str, Any]:
         "end_seconds": seen.clip.end_seconds,
         "motion_level": seen.level,
         "motion_scope_px": seen.motion.scope_px,
+        "camera": seen.motion.camera,
         **{name: getattr(seen.looks, name, None) for name in QUALITY},
     }
 

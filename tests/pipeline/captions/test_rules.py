@@ -27,7 +27,12 @@ def test_rules_state_measured_facts_only(tmp_path: Path) -> None:
     captions = captions_of(rules_stage(), folder)
     assert [caption.MA for caption in captions] == [*ADVERBS.values(), None]
     for caption in captions:
-        assert (caption.source, caption.MD, caption.EV, caption.fault) == ("rules", "move", None, None)
+        assert (caption.source, caption.MD, caption.EV, caption.fault) == (
+            "rules",
+            "move before a still camera",
+            None,
+            None,
+        )
         unknown = (caption.S, caption.SC, caption.ET, caption.ST, caption.characters, caption.raw_who, caption.raw_what)
         assert unknown == (None,) * 7
     assert not perform(rules_stage(), folder)
@@ -35,12 +40,20 @@ def test_rules_state_measured_facts_only(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("scope", "camera", "drawings", "phrase", "adverb"),
-    [(0, 0, 1, "stay still", None), (4, 3, 16, "move with the camera", "slightly"), (4, 2, 16, "move", "slightly")],
+    [
+        (0, ("static", None), 1, "stay still", None),
+        (4, ("static", None), 16, "move before a still camera", "slightly"),
+        (4, (None, None), 16, "move", "slightly"),
+        (4, ("pan", "left"), 16, "move while the camera pans left", "slightly"),
+        (4, ("follow", "up"), 16, "move while the camera follows", "slightly"),
+        (4, ("shake", None), 16, "move while the camera shakes", "slightly"),
+    ],
 )
-def test_rules_distinguish_still_moving_and_camera_motion(
-    scope: float, camera: float, drawings: int, phrase: str, adverb: str | None
+def test_rules_say_of_the_camera_what_was_measured(
+    scope: float, camera: tuple[str | None, str | None], drawings: int, phrase: str, adverb: str | None
 ) -> None:
-    motion = records.motion("c", scope, camera_px=camera, unique_frames=drawings)
+    kind, direction = camera
+    motion = records.motion("c", scope, camera_kind=kind, camera_direction=direction, unique_frames=drawings)
     caption = rule_caption("c", 2, None, motion)
     assert caption.EV is None
     assert [phrase, adverb] == [caption.MD, caption.MA]

@@ -132,6 +132,7 @@ def test_a_sample_has_exactly_the_fields_of_the_contract(dataset: Dataset) -> No
             "camera_px": 0.125,
             "unique_frames": 1,
         },
+        "camera": {"kind": "static", "direction": None, "px": 0.125},
         "quality": {"sharpness": 0.5, "blockiness": 0.0, "banding": None},
         "caption": {
             "source": MODEL,

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 import webdataset
+from pyarrow import parquet
 
 from pipeline.core.config import ShardSettings
 from pipeline.core.records import Caption, RecordError, Verdict
-from pipeline.core.store import Dataset
-from pipeline.publish.samples import Sample, hub_features
+from pipeline.core.store import Dataset, StoreError
+from pipeline.publish.samples import SHARD_SCHEMA, Sample, hub_features
 from pipeline.publish.shards import Index, read_index, write_shards
 from tests.support.datasets.made_dataset import EDGES, MODEL, make_dataset
 from tests.support.datasets.published_clips import SMALL, change, samples_of, tars
@@ -131,6 +132,21 @@ def test_a_changed_caption_rewrites_its_shard_only(dataset: Dataset) -> None:
     write_shards(dataset, SMALL)
     changed = [name for name, content in tars(dataset).items() if content != before[name]]
     assert changed == [shard.name for shard in read_index(dataset.root).shards if shard.first_clip == clip_id]
+
+
+def test_shards_of_another_schema_are_written_again(dataset: Dataset) -> None:
+    """Motion tables of an earlier version lack the camera, and still serve."""
+    write_shards(dataset, SMALL)
+    before, path = tars(dataset), dataset.root / "shards" / "index.json"
+    path.write_text(path.read_text().replace(f'"schema": {SHARD_SCHEMA}', '"schema": 2'))
+    with pytest.raises(StoreError, match="of another version"):
+        read_index(dataset.root)
+    for film in dataset.folders():
+        table = parquet.read_table(film.table_path("motion"))
+        parquet.write_table(table.drop_columns(["camera_kind", "camera_direction"]), film.table_path("motion"))
+    assert write_shards(dataset, SMALL) == read_index(dataset.root)
+    assert {sample.camera.kind for sample in samples_of(dataset)} == {None}
+    assert tars(dataset).keys() == before.keys()
 
 
 def test_stale_shards_are_removed_and_foreign_files_kept(dataset: Dataset) -> None:

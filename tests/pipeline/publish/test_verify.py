@@ -233,6 +233,7 @@ def test_a_clip_of_other_length_rate_or_size_is_found(dataset: Dataset, tmp_path
         ("captions", Caption, {"source": "rules"}, f"caption is by rules, the dataset's by {MODEL}"),
         ("motion", Motion, {"camera_px": 3.0}, "tables differ in motion.camera_px"),
         ("looks", Looks, {"sharpness": 0.25}, "tables differ in quality.sharpness"),
+        ("motion", Motion, {"camera_kind": "pan"}, "tables differ in camera.kind"),
         ("motion", Motion, {"flow_model": "raft"}, "motion is by raft, the dataset's by dis"),
         ("clips", Clip, {"sha256": "0" * 64}, "its mp4 is not the clip that was cut"),
         ("clips", Clip, {"width": 720}, r"frames of \[\(96, 64\)\] pixels, they should have \(720, 64\)"),

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
 
@@ -18,7 +17,6 @@ from pipeline.core.store import FilmFolder
 from pipeline.stages.motion import (
     DRAWING_SCALE,
     MeasureMotion,
-    camera_motion,
     count_drawings,
     flow_model_of,
     measure_frames,
@@ -156,17 +154,6 @@ def test_a_held_drawing_and_stray_vectors_are_not_motion_with_any_network() -> N
     assert measure_frames([np.stack([drawing_HW, drawing_HW[::-1]])], Pushes(stray), 0.2)[0].scope_px == 0
     stray[0, 50, 72] = 30
     assert measure_frames([np.stack([drawing_HW, drawing_HW[::-1]])], Pushes(stray), 0.2)[0].scope_px > 30
-
-
-def test_camera_motion_needs_most_of_the_picture() -> None:
-    drawing_HW = cv2.cvtColor(view(textured()), cv2.COLOR_BGR2GRAY)[::2, ::2]
-    vectors_HW2 = np.zeros((*drawing_HW.shape, 2), np.float32)
-    vectors_HW2[:, :252] = (6, 0)
-    transform = camera_motion(vectors_HW2, drawing_HW, 0.2)
-    assert transform == pytest.approx(np.array([[1, 0, 6], [0, 1, 0]]), abs=0.05)
-    vectors_HW2[:, 120:] = np.random.default_rng(0).normal(0, 20, vectors_HW2[:, 120:].shape)
-    assert camera_motion(vectors_HW2, drawing_HW, 0.2) is None
-    assert camera_motion(vectors_HW2, np.full_like(drawing_HW, 90), 0.2) is None
 
 
 def test_broken_clips_are_failures_with_reasons_and_the_others_are_measured(tmp_path: Path) -> None:
