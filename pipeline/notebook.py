@@ -34,10 +34,13 @@ from pipeline.publish.seen_clips import seen_clips
 from pipeline.publish.shards import file_sha256
 from pipeline.video.clip_files import read_clip
 
-WHOLE_NUMBERS = ("level", "unique_frames", "text_lines", "SC", "ET", "ST", "others", "season", "episode")
+WHOLE_NUMBERS = (
+    *("level", "unique_frames", "text_lines", "subtitle_lines", "SC", "ET", "ST", "others"),
+    *("season", "episode"),
+)
 TEXTS = (
     *("series", "split", "shard", "duplicate_of", "camera_kind", "camera_direction"),
-    *("S", "MD", "EV", "MA", "actor", "sentence", "captioner", "fault"),
+    *("S", "MD", "EV", "MA", "actor", "sentence", "captioner", "fault", "bars"),
 )
 DTYPES = dict.fromkeys(WHOLE_NUMBERS, "Int64") | dict.fromkeys(TEXTS, "string")
 """Types of columns with missing values: without them, level 4 becomes 4.0, and an empty text column has no `.str`."""

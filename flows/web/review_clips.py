@@ -246,7 +246,7 @@ def _answers(clip: ReviewableClip, doubts: Sequence[Doubt]) -> dict[str, Any]:
         "reasons": clip.reasons,
         "source": caption.source if caption else None,
         "machine": known,
-        "flags": caption.flags if caption else (),
+        "flags": (*clip.flags, *(caption.flags if caption else ())),
         "doubts": [doubt.text for doubt in doubts],
         "doubt": sum(doubt.weight for doubt in doubts),
     }

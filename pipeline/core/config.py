@@ -247,7 +247,10 @@ class SelectionSettings(Settings):
     """Selection of the clips to keep. Changing these repeats no measurement."""
 
     later_keys = frozenset(
-        {"near_duplicates", "max_two_groups", "prefer", "skip", "openings", "endings", "recaps", "previews"}
+        {
+            *("near_duplicates", "max_two_groups", "prefer", "text", "logo"),
+            *("skip", "openings", "endings", "recaps", "previews"),
+        }
     )
 
     skip: tuple[Range, ...] = Field(
@@ -261,6 +264,8 @@ class SelectionSettings(Settings):
     max_dark_share: Share = Field(0.97, description="share of near-black pixels above this: dark")
     min_contrast: float = Field(6, ge=0, le=128, description="contrast below this: blank")
     max_text_share: Share = Field(0.01, description="share of the picture under text above this: text")
+    text: Literal["drop", "flag"] = Field("drop", description="clips with text or subtitles: drop, or keep and flag")
+    logo: Literal["drop", "flag"] = Field("drop", description="clips with a logo of the film: drop, or keep and flag")
     credits_lines: int = Field(4, ge=1, le=100, description="this many lines of text on a frame: credits")
     max_two_groups: Share = Field(0.35, description="pictures that fall into two groups in time by more: two scenes")
     near_duplicates: bool = Field(True, description="search for clips that repeat another, and drop them")

@@ -224,6 +224,28 @@ class Clip(Record):
     sound: Sound | None = None
 
 
+class Box(Record):
+    """A rectangle in the pictures of a clip: pixels from the left and the top, right and bottom just outside."""
+
+    model_config = ConfigDict(strict=True)
+
+    left: int
+    top: int
+    right: int
+    bottom: int
+
+
+class Bars(Record):
+    """Widths of the black bars at the sides of a clip, pixels."""
+
+    model_config = ConfigDict(strict=True)
+
+    left: int
+    top: int
+    right: int
+    bottom: int
+
+
 class Looks(Record):
     """Looks of a clip: measurements of its pictures, which `selection` turns into verdicts."""
 
@@ -241,6 +263,15 @@ class Looks(Record):
     banding: float | None = Field(
         default=None, description="height of the steps in soft gradients, gray levels; null: there are none"
     )
+    text_boxes: tuple[Box, ...] | None = Field(default=None, description="lines of text; null: not searched for")
+    subtitle_lines: int | None = Field(
+        default=None,
+        description="most lines on a picture in the place of the film's subtitles; null: not searched for",
+    )
+    logo_boxes: tuple[Box, ...] | None = Field(
+        default=None, description="logos that stay through the film; null: it has too few scenes to tell"
+    )
+    bars: Bars | None = None
 
     @property
     def quality(self) -> str:
@@ -335,6 +366,7 @@ class Verdict(Record):
     reasons: tuple[str, ...]
     level: int | None = Field(description="motion level 1..5 by the dataset's edges; null: motion not measured")
     duplicate_of: str | None = Field(description="the clip this one repeats")
+    flags: tuple[str, ...] = Field(default=(), description="reasons that the settings only note, such as `logo`")
 
 
 class Failure(Record):

@@ -219,7 +219,7 @@ def make(stage: Stage, folder: FilmFolder, progress: Progress, open_film: OpenFi
 
 T = TypeVar("T")
 A = TypeVar("A")
-R = TypeVar("R", bound=Record)
+R = TypeVar("R")
 
 
 def attempt_each(

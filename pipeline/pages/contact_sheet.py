@@ -155,7 +155,7 @@ def _row(film: int, seen: SeenClip, reasons: Mapping[str, int], characters: Mapp
         seen.verdict.duplicate_of if seen.verdict else None,
         None if names is None else [characters[name] for name in names],
         _line(caption),
-        _tags(caption),
+        _tags(seen),
         seen.split if seen.fate == "kept" else None,
         _review(seen),
         (seen.looks and seen.looks.quality) or None,
@@ -193,13 +193,11 @@ def _line(caption: Caption | None) -> str | None:
     return instruction(caption.characters, caption.S, caption.MD, caption.EV, caption.MA, caption.actor) or None
 
 
-def _tags(caption: Caption | None) -> str | None:
-    """The tags with a value, and the doubts about them, as `S girl · MD run · SC 1 · social alone: ...`."""
-    if caption is None:
-        return None
-    values = ((tag, getattr(caption, tag)) for tag in TAGS)
+def _tags(seen: SeenClip) -> str | None:
+    """The tags with a value, and the flags, as `S girl · MD run · SC 1 · logo · social alone: ...`."""
+    values = ((tag, getattr(seen.caption, tag, None)) for tag in TAGS)
     given = [f"{tag} {value}" for tag, value in values if value is not None]
-    return " · ".join([*given, *caption.flags]) or None
+    return " · ".join([*given, *seen.flags]) or None
 
 
 def _tile(row: ClipRow, picture: str) -> str:

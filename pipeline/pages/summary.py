@@ -198,13 +198,14 @@ def made_with(summary: Summary) -> list[tuple[str, str]]:
             f"{clips.margin_frames} film frames away from its ends; {clips.width}x{clips.height} ({clips.fit}), "
             f"H.264 at CRF {clips.crf}, by presentation time",
         ),
-        ("Looks", f"light, contrast, stillness, perceptual hashes{text}"),
+        ("Looks", f"light, contrast, stillness, perceptual hashes, black bars, logos that stay in place{text}"),
         ("Motion", _motion_sentence(config.motion, summary.record)),
         ("Captions", _caption_sentence(config.captions, summary)),
         (
             "Selection",
             f"dropped if darker than {chosen.min_light:g} of 255, if contrast is below {chosen.min_contrast:g}, "
-            f"if text covers more than {chosen.max_text_share:.0%}{_duplicate_phrase(chosen)}",
+            f"if text covers more than {chosen.max_text_share:.0%} or is a subtitle{_noted(chosen.text)}, "
+            f"if the film has a logo there{_noted(chosen.logo)}{_duplicate_phrase(chosen)}",
         ),
         (
             "Shards",
@@ -242,6 +243,10 @@ def _duplicate_phrase(chosen: SelectionSettings) -> str:
     if not chosen.near_duplicates:
         return "; near-duplicates were not searched for"
     return f", or if its perceptual hashes differ from another clip's by at most {chosen.duplicate_distance} bits"
+
+
+def _noted(treatment: str) -> str:
+    return " (kept with a flag)" if treatment == "flag" else ""
 
 
 def software(summary: Summary) -> str:

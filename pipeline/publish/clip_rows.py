@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.core.records import QUALITY, CameraDirection, CameraKind, Record
+from pipeline.core.records import QUALITY, Bars, Box, CameraDirection, CameraKind, Record
 from pipeline.core.store import Dataset
 from pipeline.publish.samples import EPISODE, Split
 from pipeline.publish.seen_clips import ClipFate, SeenClip, read_index_if_made
@@ -86,12 +86,19 @@ class ClipRow:
     sharpness: float | None
     blockiness: float | None
     banding: float | None
+    subtitle_lines: int | None
+    text_boxes: tuple[str, ...] | None
+    """Boxes as `left,top,right,bottom` in pixels; `logo_boxes` as well."""
+    logo_boxes: tuple[str, ...] | None
+    bars: str | None
+    """Widths of the black bars as `left,top,right,bottom`."""
 
 
 _OF_CLIP = {"clip_id", "film_id", "scene", "index", "start_seconds", "end_seconds", "overlap_seconds", "frames"}
 _OF_MOTION = {"scope_px", "camera_px", "camera_kind", "camera_direction", "unique_frames"}
 _OF_ANSWER = {*TAGS, "characters", "actor", "others", "sentence"}
-_OF_LOOKS = {"light", "contrast", "dark_share", "still_share", "text_share", "text_lines", "two_groups", *QUALITY}
+_OF_LOOKS = {"light", "contrast", "dark_share", "still_share", "two_groups", *QUALITY}
+_OF_TEXT = {"text_share", "text_lines", "subtitle_lines"}
 
 
 def clip_rows(dataset: Dataset, clips: Sequence[SeenClip]) -> list[ClipRow]:
@@ -110,7 +117,10 @@ def _row(seen: SeenClip, of_film: dict[str, Any], shard: str | None) -> ClipRow:
         **_fields(seen.clip, _OF_CLIP | {"width", "height", "sha256"}),
         **_fields(seen.motion, _OF_MOTION),
         **_fields(seen.answer, _OF_ANSWER),
-        **_fields(seen.looks, _OF_LOOKS),
+        **_fields(seen.looks, _OF_LOOKS | _OF_TEXT),
+        text_boxes=_sides(seen.looks.text_boxes) if seen.looks else None,
+        logo_boxes=_sides(seen.looks.logo_boxes) if seen.looks else None,
+        bars=_text_of(seen.looks.bars) if seen.looks and seen.looks.bars else None,
         **of_film,
         fps=float(seen.clip.fps),
         split=seen.split,
@@ -122,7 +132,7 @@ def _row(seen: SeenClip, of_film: dict[str, Any], shard: str | None) -> ClipRow:
         level=seen.level,
         text=seen.text,
         captioner=(seen.caption.source or None) if seen.caption else None,
-        flags=seen.caption.flags if seen.caption else (),
+        flags=seen.flags,
         fault=seen.caption.fault if seen.caption else None,
         reviewed=_reviewed(seen),
     )
@@ -131,6 +141,14 @@ def _row(seen: SeenClip, of_film: dict[str, Any], shard: str | None) -> ClipRow:
 def _fields(record: Record | None, names: Iterable[str]) -> dict[str, Any]:
     """Return these fields of a record; None for all of them if there is no record."""
     return {name: getattr(record, name) if record else None for name in names}
+
+
+def _sides(boxes: Iterable[Box] | None) -> tuple[str, ...] | None:
+    return None if boxes is None else tuple(map(_text_of, boxes))
+
+
+def _text_of(sides: Box | Bars) -> str:
+    return f"{sides.left},{sides.top},{sides.right},{sides.bottom}"
 
 
 def _reviewed(seen: SeenClip) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from math import ceil, floor
 from typing import Literal
 
 from pipeline.core.config import ClipSettings
-from pipeline.core.records import Clip, Crop, Damage, Film, Scene, Verdict
+from pipeline.core.records import Clip, Crop, Damage, Film, Looks, Scene, Verdict
 from pipeline.core.store import FilmFolder
 from pipeline.stages.clip_grid import HELD_SECONDS, TRIED_STEPS, span_seconds
 from pipeline.stages.selection import FAILED
@@ -180,7 +180,12 @@ def _tiled(spans: Iterable[Span], end: float, slack: float) -> list[Span]:
 
 def film_remarks(folder: FilmFolder, settings: ClipSettings) -> list[str]:
     """Return the remarks on a film after the stage `cut`. Raises StoreError if a table cannot be read."""
-    remarks = (why_no_clip(folder, settings), _cut_off(folder, settings), _uneven_steps(folder, settings))
+    remarks = (
+        why_no_clip(folder, settings),
+        _cut_off(folder, settings),
+        _uneven_steps(folder, settings),
+        _overlays(folder),
+    )
     return [remark for remark in remarks if remark]
 
 
@@ -211,6 +216,16 @@ def _uneven_steps(folder: FilmFolder, settings: ClipSettings) -> str | None:
     rates = f"{float(film.fps):.5g} frames per second are no multiple of the clips' {float(settings.fps):.5g}"
     even = (film.fps / nearest).limit_denominator(1001)
     return f'{rates}: steady motion jerks, by {steps} a step; `fps = "{even}"` in [clips] keeps it steady'
+
+
+def _overlays(folder: FilmFolder) -> str | None:
+    looks = folder.read_if_made("looks", Looks) if folder.stage_record("looks") else []
+    counts = {
+        "logo": sum(bool(row.logo_boxes) for row in looks),
+        "subtitles": sum(bool(row.subtitle_lines) for row in looks),
+    }
+    found = " and ".join(f"{name} in {count:,}" for name, count in counts.items() if count)
+    return f'{found} of {len(looks):,} clips; `logo` and `text = "flag"` in [selection] keep them' if found else None
 
 
 def _cut_off(folder: FilmFolder, settings: ClipSettings) -> str | None:

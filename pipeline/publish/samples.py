@@ -22,6 +22,8 @@ from pydantic import AfterValidator, ConfigDict, Field, ValidationError
 from pipeline.core.config import ShardSettings
 from pipeline.core.records import (
     QUALITY,
+    Bars,
+    Box,
     CameraDirection,
     CameraKind,
     Caption,
@@ -54,6 +56,7 @@ Level = Annotated[int, Field(ge=1, le=5)]
 _TAGS = {*TAGS, "characters"}
 _CLIP = {"clip_id", "film_id", "scene", "index", "start_seconds", "end_seconds", "overlap_seconds", "frames", "sound"}
 EPISODE = {"series", "season", "episode"}
+_LOOKS = {"text_boxes", "logo_boxes", "bars"}
 _MORE = {"actor", "others", "sentence"}
 
 
@@ -205,6 +208,10 @@ class Sample(Published):
     caption: SampleCaption
     dialogue: tuple[DialogueLine, ...] | None
     sound: Sound | None
+    flags: tuple[str, ...] = Field(description="reasons that the settings note instead of dropping the clip")
+    text_boxes: tuple[Box, ...] | None
+    logo_boxes: tuple[Box, ...] | None
+    bars: Bars | None
 
 
 @dataclass(frozen=True)
@@ -347,7 +354,9 @@ def make_sample(
                     "reviewed": tuple(sorted(_TAGS.union(reviewed) if caption and caption.reviewed else reviewed)),
                 },
                 "dialogue": None,
+                "flags": verdict.flags,
             }
+            | (looks.model_dump(include=_LOOKS) if looks else dict.fromkeys(_LOOKS))
         )
     except ValidationError as error:
         reason = f"cannot be published ({faults_of(error)}); build again with measured values"

@@ -75,6 +75,11 @@ class SeenClip:
         return self.verdict.reasons if self.verdict and self.verdict.keep else ()
 
     @property
+    def flags(self) -> tuple[str, ...]:
+        """Reasons that the settings note instead of dropping the clip, then the doubts about its caption."""
+        return (*(self.verdict.flags if self.verdict else ()), *(self.caption.flags if self.caption else ()))
+
+    @property
     def level(self) -> int | None:
         """Motion level 1..5, None if unknown."""
         return self.verdict.level if self.verdict else None
@@ -251,8 +256,8 @@ def _value(seen: SeenClip, tag: str) -> str:
 
 def _has_words(seen: SeenClip, film_name: str, starts: Iterable[re.Pattern[str]]) -> bool:
     answer = seen.answer
-    said = (seen.text, answer.S, answer.sentence, *answer.flags) if answer else ()
-    text = _fold("\n".join(filter(None, (seen.clip.clip_id, film_name, *said, *seen.reasons))))
+    said = (seen.text, answer.S, answer.sentence) if answer else ()
+    text = _fold("\n".join(filter(None, (seen.clip.clip_id, film_name, *said, *seen.flags, *seen.reasons))))
     return all(start.search(text) for start in starts)
 
 

@@ -40,6 +40,8 @@ class ReviewableClip:
     """Verdict of the rules, regardless of reviews; None without a verdict."""
     reasons: tuple[str, ...]
     """Reasons of the rules to drop it."""
+    flags: tuple[str, ...]
+    """Reasons that the settings note instead."""
     caption: Caption | None
     """Caption of the machine, perhaps with a fault."""
     published: Caption | None
@@ -86,6 +88,7 @@ def _rows(
             kept=bool(verdict and verdict.keep),
             keep=not reasons if verdict else None,
             reasons=reasons,
+            flags=verdict.flags if verdict else (),
             caption=captions.get(clip.clip_id),
             published=published.get(clip.clip_id),
             standings=found.get(clip.clip_id, {}),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import cv2
 import numpy as np
@@ -22,14 +22,11 @@ from pipeline.core.progress import Progress
 from pipeline.core.records import Crop, Film
 from pipeline.core.stage import Outcome, Resources, Stage
 from pipeline.core.store import FilmFolder
+from pipeline.stages.overlays.borders import Borders, borders_of, column_levels, row_levels
 from pipeline.video.colour import is_mapped, mapping_of
 from pipeline.video.film_reader import keyframes
 from pipeline.video.scaling import gray_codes
 
-LEVEL_PERCENTILE = 90
-"""Percentile of luma used as the level of a row, so that a station's logo in a bar or a scratch is ignored."""
-SAMPLES = 256
-"""Pixels to which a row is averaged first, which removes noise."""
 FORGIVING = 20
 """Least number of votes with which one keyframe may be bright in a border."""
 CLEARLY = 0.02
@@ -38,15 +35,6 @@ FEW = 4
 """Number of votes below which a title card or a logo on black may pass for the picture inside borders."""
 PART = 0.15
 """Share of the votes above which a part of the film is worth a warning."""
-
-
-class Borders(NamedTuple):
-    """Widths of the black borders in upright coded pixels."""
-
-    left: int
-    top: int
-    right: int
-    bottom: int
 
 
 @dataclass(frozen=True)
@@ -136,8 +124,8 @@ def _votes(job: CropJob, progress: Progress) -> tuple[Votes, int]:
         luma_HW = np.asarray(cv2.LUT(cv2.cvtColor(picture_HWC, cv2.COLOR_BGR2GRAY), sdr_codes), np.uint8)
         if luma_HW.shape != (height, width) or luma_HW.mean() < settings.dark_frame_luma:
             continue
-        rows.append(line_levels(luma_HW))
-        columns.append(line_levels(np.asarray(cv2.transpose(luma_HW), np.uint8)))
+        rows.append(row_levels(luma_HW))
+        columns.append(column_levels(luma_HW))
         places.append(seen - 0.5)
     votes = Votes(
         np.array(rows, np.float32).reshape(-1, height),
@@ -153,49 +141,17 @@ def whole_picture(film: Film, *warnings: str) -> Crop:
     return Crop(film_id=film.film_id, left=0, top=0, width=width, height=height, frames_used=0, warnings=warnings)
 
 
-def line_levels(luma_HW: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Level of each row: the 90th percentile of its luma, noise averaged out."""
-    height, width = luma_HW.shape
-    narrow = cv2.resize(luma_HW, (min(width, SAMPLES), height), interpolation=cv2.INTER_AREA)
-    return np.asarray(np.percentile(narrow, LEVEL_PERCENTILE, axis=1), np.float32)
-
-
 def find_borders(votes: Votes, black_luma: float) -> Borders:
     """Return the borders common to all votes."""
     forgiven = 1 if len(votes.rows_FH) >= FORGIVING else 0
-    top, bottom = _ends(np.sort(votes.rows_FH, axis=0)[-1 - forgiven], black_luma)
-    left, right = _ends(np.sort(votes.columns_FW, axis=0)[-1 - forgiven], black_luma)
-    return Borders(left, top, right, bottom)
-
-
-def _ends(levels: NDArray[np.float32], black_luma: float) -> tuple[int, int]:
-    """Count the black lines at the start and at the end; 0 if they do not end in a sharp line."""
-    lit = np.flatnonzero(levels >= black_luma)
-    if not len(lit):
-        return 0, 0
-    start, end = int(lit[0]), len(levels) - 1 - int(lit[-1])
-    return (
-        start if _is_sharp(levels, start, black_luma) else 0,
-        end if _is_sharp(levels[::-1], end, black_luma) else 0,
-    )
-
-
-def _is_sharp(levels: NDArray[np.float32], border: int, black_luma: float) -> bool:
-    """Return true if the picture lines next to the border are brighter than its own by more than `black_luma`."""
-    if not border:
-        return False
-    reach = max(4, len(levels) // 100)
-    before, behind = levels[max(0, border - reach) : border], levels[border : border + reach]
-    return bool(behind.max() - before.min() > black_luma)
+    rows_H, columns_W = (np.sort(levels, axis=0)[-1 - forgiven] for levels in (votes.rows_FH, votes.columns_FW))
+    return borders_of(rows_H, columns_W, black_luma)
 
 
 def disagreements(votes: Votes, borders: Borders, black_luma: float, film_seconds: float) -> list[str]:
     """Return warnings: few votes, picture outside the crop, a part with larger borders, a small area left."""
-    ends = (
-        (_ends(rows_H, black_luma), _ends(columns_W, black_luma))
-        for rows_H, columns_W in zip(votes.rows_FH, votes.columns_FW, strict=True)
-    )
-    own = np.array([(left, top, right, bottom) for (top, bottom), (left, right) in ends])
+    levels = zip(votes.rows_FH, votes.columns_FW, strict=True)
+    own = np.array([borders_of(rows_H, columns_W, black_luma) for rows_H, columns_W in levels])
     sizes = np.array([votes.columns_FW.shape[1], votes.rows_FH.shape[1]] * 2)
     least = np.maximum(4, CLEARLY * sizes)
     decided = np.array(borders)

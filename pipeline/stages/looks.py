@@ -3,22 +3,18 @@
 The stage `looks` only states facts, and `selection` turns them into verdicts. Everything but text and
 quality is measured on small pictures (180x120), which costs a fraction of reading the clip.
 
-Text lines (credits, title cards, burnt-in subtitles) are found, not read, by the text detector of PP-OCRv4 (DBNet),
-which ships inside the package rapidocr, so nothing is downloaded. Its input is 320 pixels high, which takes
-35 ms on one core. Subtitles and rolling credits are still found, and faces and leaves are mistaken for letters ten
-times less often than at 480 (measured on Big Buck Bunny). At 256 it loses six of the film's 45 clips with text. The
-detector sees every picture: a limit on thin strokes that keeps 96% of 570 composed texts lets six textured pictures of
-ten pass as well.
+Text and logos are matters of the whole film: lines that return at one height are its subtitles, and what stays through
+its scenes is a logo (`overlays/`). The clips of a film that has either are looked at again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache, partial
+from functools import partial
 from importlib.metadata import version
-from importlib.resources import files
-from threading import Lock
+from pathlib import Path
 from typing import Any, ClassVar
 
 import cv2
@@ -27,13 +23,17 @@ from numpy.typing import NDArray
 
 from pipeline.core.config import LooksSettings
 from pipeline.core.progress import Progress
-from pipeline.core.records import Clip, Looks
+from pipeline.core.records import Bars, Clip, Looks
 from pipeline.core.stage import Outcome, Resources, Stage, attempt_each
 from pipeline.core.store import FilmFolder
 from pipeline.stages.duplicates import frame_hash
+from pipeline.stages.overlays.borders import bars_of
+from pipeline.stages.overlays.film import FilmOverlays, FirstLook, SecondLook, often_enough, sampled_clips
+from pipeline.stages.overlays.text import MODEL
 from pipeline.stages.picture_quality import measure_quality
 from pipeline.stages.two_groups import second_look, small_gray
 from pipeline.video.clip_files import read_clip_gray, read_clip_in_part
+from pipeline.video.containers import Picture
 
 DARK_LUMA = 24
 STILL_LUMA = 3.5
@@ -43,15 +43,8 @@ measured clips of 720x480 at crf 17 and 23. Coding changes held drawings by at m
 sigma 5. A soft background that pans by half a pixel changes by 3.9 or more. A mouth of 7x4 pixels that opens by two
 pixels changes by 4.8. The windows overlap, since motion on the border of two cells might change neither enough."""
 
-_SIDE = 320
-_STRIDE = 32
-_PIXEL_SCORE = 0.3
-_LINE_SCORE = 0.6
-_TALL, _TALL_SCORE = 0.2, 0.8
-"""A box taller than a fifth of the picture is a title or, more often, not text at all: it needs a higher score."""
-_MODEL = "ch_PP-OCRv4_det_mobile.onnx"
-_LOADING = Lock()
-"""The first thread that measures a clip holds this while it loads the detector; otherwise each would load one."""
+BLACK_LUMA = 24
+"""Luma below which bars are black."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +66,7 @@ class MeasureLooks(Stage):
 
     def ingredients(self) -> dict[str, Any]:
         """Settings, and the text detector if it is used."""
-        detector = f"rapidocr {version('rapidocr')} {_MODEL}" if self.settings.text else None
+        detector = f"rapidocr {version('rapidocr')} {MODEL}" if self.settings.text else None
         return {"looks": self.settings.ingredients(), "text detector": detector}
 
     def run(self, folder: FilmFolder, progress: Progress) -> Outcome:
@@ -83,23 +76,43 @@ class MeasureLooks(Stage):
             RecordError: more than `failed_limit` of the clips cannot be read.
         """
 
-        def measure(clip: Clip) -> Looks:
-            path = folder.clip_path(clip.clip_id)
-            if not self.settings.text:
-                return measure_looks(clip.clip_id, clip.fps, read_clip_gray(path), None)
-            # text in colour, since the detector makes more mistakes on gray pictures; all else in gray, for its cost
-            frames_THW, searched_NHWC = read_clip_in_part(path, partial(spread, self.settings.text_frames))
-            return measure_looks(clip.clip_id, clip.fps, frames_THW, find_text(searched_NHWC))
-
         clips = folder.read("clips", Clip)
-        rows, failures = attempt_each(
-            clips, measure, threads=self.threads, failed_limit=self.failed_limit, progress=progress
-        )
+        sampled = sampled_clips(clips)
+        attempt = partial(attempt_each, threads=self.threads, failed_limit=self.failed_limit, progress=progress)
+
+        def look(clip: Clip) -> tuple[Clip, Looks, FirstLook]:
+            choose = partial(spread, self.settings.text_frames) if self.settings.text else None
+            frames_THW, searched_NHWC = _read(folder.clip_path(clip.clip_id), choose)
+            looks = measure_looks(clip.clip_id, clip.fps, frames_THW)
+            return clip, looks, FirstLook.at(frames_THW, searched_NHWC, is_sample=clip.clip_id in sampled)
+
+        seen, failures = attempt(clips, look)
+        film = FilmOverlays.of([first for _, _, first in seen], (clips[0].width, clips[0].height) if clips else (0, 0))
+
+        def look_again(one: tuple[Clip, Looks, FirstLook]) -> tuple[Clip, Looks, FirstLook, SecondLook]:
+            choose = partial(often_enough, one[0].fps) if film.subtitles else None
+            frames_THW, searched_NHWC = _read(folder.clip_path(one[0].clip_id), choose)
+            return *one, film.look_again(frames_THW, () if searched_NHWC is None else searched_NHWC)
+
+        again: list[SecondLook] = []
+        if film.is_found:
+            twice, more = attempt(seen, look_again)
+            seen, again, failures = [one[:3] for one in twice], [one[3] for one in twice], (*failures, *more)
+        facts = film.facts([first for _, _, first in seen], again)
+        rows = [looks.model_copy(update=found.as_fields()) for (_, looks, _), found in zip(seen, facts, strict=True)]
         return Outcome(tables={"looks": rows}, failures=failures)
 
 
-def measure_looks(clip_id: str, fps: Fraction, frames_THW: NDArray[np.uint8], text: TextFacts | None) -> Looks:
-    """Measure one clip from the full-range luma of its frames, and the result of `find_text` if text is searched."""
+def _read(path: Path, choose: Callable[[int], Sequence[int]] | None) -> tuple[Picture, Picture | None]:
+    """Return all frames of a clip in gray, and the chosen ones in colour.
+
+    The text detector makes more mistakes on gray pictures. For all else, gray is enough and cheaper.
+    """
+    return (read_clip_gray(path), None) if choose is None else read_clip_in_part(path, choose)
+
+
+def measure_looks(clip_id: str, fps: Fraction, frames_THW: NDArray[np.uint8]) -> Looks:
+    """Measure one clip from the full-range luma of its frames, without the overlays of its film."""
     small_THW = small_gray(frames_THW)
     return Looks(
         clip_id=clip_id,
@@ -107,11 +120,12 @@ def measure_looks(clip_id: str, fps: Fraction, frames_THW: NDArray[np.uint8], te
         contrast=float(small_THW.std(axis=(1, 2)).mean()),
         dark_share=float((small_THW < DARK_LUMA).mean()),
         still_share=still_share(small_THW),
-        text_share=text.share if text else None,
-        text_lines=text.lines if text else None,
+        text_share=None,
+        text_lines=None,
         hashes=tuple(frame_hash(small_HW) for small_HW in small_THW),
         two_groups=second_look(small_THW, fps),
         **vars(measure_quality(frames_THW)),
+        bars=Bars(**bars_of(frames_THW, BLACK_LUMA)._asdict()),
     )
 
 
@@ -128,57 +142,6 @@ def _most_change(step_HW: NDArray[np.float32]) -> float:
     return float(np.abs(means_HW).max())
 
 
-@dataclass(frozen=True)
-class TextFacts:
-    """Text on one picture, or the maximum over several."""
-
-    share: float
-    """Share of the picture covered by the boxes of its lines, 0..1."""
-    lines: int
-
-
-def find_text(frames_NHWC: NDArray[np.uint8]) -> TextFacts:
-    """Return the most text on any of several frames, BGR: the detector makes more mistakes on gray pictures."""
-    seen = [_text_on(frame_HWC) for frame_HWC in frames_NHWC]
-    return TextFacts(share=max(facts.share for facts in seen), lines=max(facts.lines for facts in seen))
-
-
 def spread(count: int, length: int) -> list[int]:
     """Return the indices of at most `count` of `length` frames, evenly spread."""
     return sorted({(2 * index + 1) * length // (2 * count) for index in range(count)})
-
-
-def _text_on(picture_HWC: NDArray[np.uint8]) -> TextFacts:
-    height, width = picture_HWC.shape[:2]
-    scale = _SIDE / min(height, width)
-    size = tuple(max(1, round(side * scale / _STRIDE)) * _STRIDE for side in (width, height))
-    resized = cv2.resize(picture_HWC, size, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR)
-    input_1CHW = (resized.astype(np.float32) / 127.5 - 1).transpose(2, 0, 1)[None]
-    with _LOADING:
-        session, find_boxes = _detector()
-    scores_11HW = session.run(None, {session.get_inputs()[0].name: input_1CHW})[0]
-    boxes, scores = find_boxes(scores_11HW, (size[1], size[0]))
-    lines = [box for box, score in zip(boxes, scores, strict=True) if _is_line(box, score, size[1])]
-    covered = np.zeros((size[1], size[0]), np.uint8)
-    cv2.fillPoly(covered, [np.round(box).astype(np.int32) for box in lines], 1)
-    return TextFacts(share=float(covered.mean()), lines=len(lines))
-
-
-def _is_line(box_42: NDArray[np.float32], score: float, picture_height: int) -> bool:
-    sides = np.linalg.norm(box_42 - np.roll(box_42, 1, axis=0), axis=1)
-    tall = sides.min() > _TALL * picture_height
-    return score >= (_TALL_SCORE if tall else _LINE_SCORE)
-
-
-@cache
-def _detector() -> tuple[Any, Any]:
-    """Return the network and the box finder for its output, loaded once; both are thread-safe."""
-    import onnxruntime
-    from rapidocr.ch_ppocr_det.utils import DBPostProcess
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1  # clips run in parallel instead
-    model = files("rapidocr") / "models" / _MODEL
-    session = onnxruntime.InferenceSession(model.read_bytes(), options, providers=["CPUExecutionProvider"])
-    boxes = DBPostProcess(thresh=_PIXEL_SCORE, box_thresh=_LINE_SCORE, unclip_ratio=1.6, use_dilation=True)
-    return session, boxes

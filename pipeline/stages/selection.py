@@ -189,20 +189,26 @@ def _hashed(film: FilmFacts, clip: Clip) -> HashedClip:
 def _verdict(film: FilmFacts, clip: Clip, original: str | None, settings: SelectionSettings) -> Verdict:
     looks, level = film.looks.get(clip.clip_id), film.levels.get(clip.clip_id)
     review = film.reviewed.get(clip.clip_id)
+    noted = {reason for reason in ("text", "logo") if getattr(settings, reason) == "flag"}
+    flags: tuple[str, ...] = ()
     if looks is None or level is None:
         failure = film.failures.get(clip.clip_id)
         reasons = [f"{FAILED}{failure}" if failure else NOT_MEASURED]
         original = None
     else:
-        reasons = reasons_at(film.stretches, clip.start_seconds, clip.end_seconds)
-        reasons += _reasons(looks, level, original, settings)
+        found = [*reasons_at(film.stretches, clip.start_seconds, clip.end_seconds)]
+        found += _reasons(looks, level, original, settings)
+        flags = tuple(reason for reason in found if reason in noted)
+        reasons = [reason for reason in found if reason not in noted]
         if not reasons and settings.uncaptioned == "drop" and _lacks_caption(film, clip.clip_id):
             reasons.append("no caption")  # clips dropped for other reasons were never captioned
     if review and review.keep is False:
         reasons.append(BY_REVIEW)
     wanted = review is not None and review.keep is True and level is not None  # a sample has a motion level
     keep = wanted or not reasons
-    return Verdict(clip_id=clip.clip_id, keep=keep, reasons=tuple(reasons), level=level, duplicate_of=original)
+    return Verdict(
+        clip_id=clip.clip_id, keep=keep, reasons=tuple(reasons), level=level, duplicate_of=original, flags=flags
+    )
 
 
 def _reasons(looks: Looks, level: int, original: str | None, settings: SelectionSettings) -> Iterator[str]:
@@ -213,8 +219,10 @@ def _reasons(looks: Looks, level: int, original: str | None, settings: Selection
         yield "dark"
     if looks.text_lines is not None and looks.text_lines >= settings.credits_lines:
         yield "credits"
-    if looks.text_share is not None and looks.text_share > settings.max_text_share:
+    if (looks.text_share or 0) > settings.max_text_share or looks.subtitle_lines:
         yield "text"
+    if looks.logo_boxes:
+        yield "logo"
     if looks.two_groups is not None and looks.two_groups > settings.max_two_groups:
         yield "two scenes"
     if original is not None:

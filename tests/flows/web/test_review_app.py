@@ -181,6 +181,7 @@ def doubted(number: int, scope_px: float | None = 4.0, **caption: Any) -> Review
         kept=True,
         keep=True,
         reasons=(),
+        flags=(),
         caption=Caption(clip_id=name, source="a-model", **{**words, **caption}),
         published=None,
         standings={},

@@ -152,6 +152,10 @@ def test_a_sample_has_exactly_the_fields_of_the_contract(dataset: Dataset) -> No
         },
         "dialogue": None,
         "sound": None,
+        "flags": [],
+        "text_boxes": [{"left": 2, "top": 50, "right": 90, "bottom": 60}],
+        "logo_boxes": [],
+        "bars": {"left": 0, "top": 4, "right": 0, "bottom": 4},
     }
     assert "夏の海" in text
     assert line == "Character: fox; Motion: barely rides a broom over the café; Background: 夏の海."

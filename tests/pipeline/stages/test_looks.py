@@ -14,11 +14,13 @@ from PIL import Image, ImageDraw, ImageFont
 
 from pipeline.core.config import LooksSettings
 from pipeline.core.progress import silent
-from pipeline.core.records import Clip, Looks, RecordError
+from pipeline.core.records import Bars, Clip, Looks, RecordError
 from pipeline.core.stage import perform
 from pipeline.core.store import FilmFolder
-from pipeline.stages.looks import MeasureLooks, find_text, measure_looks, spread
+from pipeline.stages.looks import MeasureLooks, measure_looks, spread
+from pipeline.stages.overlays.text import Line, covered_share, find_lines
 from pipeline.video.clip_files import read_clip, read_clip_gray, write_clip
+from tests.support import records
 from tests.support.datasets.made_dataset import make_dataset
 from tests.support.media.moving_pictures import pan, textured
 
@@ -51,7 +53,11 @@ def coded(path: Path, pictures: Sequence[Picture], crf: int = 17) -> Path:
 
 
 def looks_of(path: Path) -> Looks:
-    return measure_looks("clip", Fraction(8), read_clip_gray(path), None)
+    return measure_looks("clip", Fraction(8), read_clip_gray(path))
+
+
+def sure_lines(picture_HWC: Picture) -> list[Line]:
+    return [line for line in find_lines(picture_HWC) if line.is_sure]
 
 
 def test_light_and_dark_are_those_of_the_picture(tmp_path: Path) -> None:
@@ -95,24 +101,77 @@ def test_subtitles_are_found_and_textures_are_not(tmp_path: Path) -> None:
     bare = coded(tmp_path / "bare.mp4", [painting(5)] * FRAMES)
     line = lettered(painting(5), ["We should go back before it rains"], top=440)
     subtitled = coded(tmp_path / "subtitled.mp4", [line] * FRAMES)
-    assert find_text(read_clip(bare)[:2]).lines == 0
-    found = find_text(read_clip(subtitled)[:2])
-    assert found.lines == 1
-    assert 0.01 < found.share < 0.06
+    assert not sure_lines(read_clip(bare)[0])
+    (found,) = sure_lines(read_clip(subtitled)[0])
+    assert 0.01 < covered_share([found], WIDTH, HEIGHT) < 0.06
 
 
 def test_rolling_credits_are_many_lines() -> None:
     names = ["SACHA GOEDEGEBURE", "ANDREAS GORALCZYK", "ENRICO VALENZA", "NATHAN VEGDAHL", "WILLIAM REYNISH"]
     black = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
-    rolling = np.stack([lettered(black, names, top=200 - 5 * frame, size=18) for frame in range(FRAMES)])
-    assert find_text(rolling[FRAMES // 2 :][:1]).lines >= 4
+    assert len(sure_lines(lettered(black, names, top=160, size=18))) >= 4
 
 
 def test_text_on_part_of_a_clip_is_found_if_enough_frames_are_examined() -> None:
     line = lettered(painting(6), ["Three years later"], top=240, size=40)
     frames_THWC = np.stack([painting(6)] * 10 + [line] * 6)
-    assert find_text(frames_THWC[spread(1, FRAMES)]).lines == 0
-    assert find_text(frames_THWC[spread(2, FRAMES)]).lines >= 1
+    assert not any(sure_lines(frames_THWC[index]) for index in spread(1, FRAMES))
+    assert any(sure_lines(frames_THWC[index]) for index in spread(2, FRAMES))
+
+
+def film_of(root: Path, pictures: Sequence[Picture]) -> FilmFolder:
+    """A film of a clip of four equal frames in each scene."""
+    folder = make_dataset(root, films=1).folders()[0]
+    rows = [
+        records.written_clip(folder, np.stack([picture] * 4), 4.0 * number, crf=23, scene=number, index=number)
+        for number, picture in enumerate(pictures)
+    ]
+    folder.write("clips", rows)
+    return folder
+
+
+def test_a_word_alone_is_found_in_a_film_with_subtitles(tmp_path: Path) -> None:
+    lines = {3: "We should go back before it rains", 5: "I told you not to open that door", 8: "Where is it?", 9: "No."}
+    pictures = [painting(seed) for seed in range(12)]
+    for number, line in lines.items():
+        pictures[number] = lettered(pictures[number], [line], top=440, size=28)
+    folder = film_of(tmp_path, pictures)
+    [*rows] = MeasureLooks(LooksSettings(), threads=2).run(folder, silent).tables["looks"]
+    assert [number for number, row in enumerate(rows) if row.subtitle_lines] == list(lines)
+    (box,) = rows[9].text_boxes
+    assert 330 < box.left < box.right < 390
+    assert 410 < box.top < box.bottom < 470
+
+
+@pytest.mark.parametrize("opacity", [0.2, 1])
+def test_a_logo_is_found_by_its_place(tmp_path: Path, opacity: float) -> None:
+    pictures = [painting(seed) for seed in range(12)]
+    branded = [cv2.addWeighted(lettered(each, ["TV7"], 60, 40), opacity, each, 1 - opacity, 0) for each in pictures]
+    stage = MeasureLooks(LooksSettings(text=False), threads=2)
+    [*rows] = stage.run(film_of(tmp_path / "branded", branded), silent).tables["looks"]
+    assert all(len(row.logo_boxes) == 1 for row in rows)
+    (box,) = rows[0].logo_boxes
+    assert 290 < box.left < 335
+    assert 385 < box.right < 430
+    assert 15 < box.top < 50
+    assert 70 < box.bottom < 105
+    [*clean] = stage.run(film_of(tmp_path / "clean", pictures), silent).tables["looks"]
+    assert all(row.logo_boxes == () for row in clean)
+
+
+def test_too_few_scenes_or_one_background_tell_nothing_about_logos(tmp_path: Path) -> None:
+    stage = MeasureLooks(LooksSettings(text=False))
+    for name, seeds in (("few", range(7)), ("one room", [0] * 12)):
+        rows = stage.run(film_of(tmp_path / name, [painting(seed) for seed in seeds]), silent).tables["looks"]
+        assert all(row.logo_boxes is None for row in rows)
+
+
+def test_bars_are_black_and_alike_on_both_sides(tmp_path: Path) -> None:
+    letterboxed, dark_edge = painting(7), painting(7)
+    letterboxed[:60] = letterboxed[-60:] = 0
+    dark_edge[:, :60] = 0
+    bars = [looks_of(coded(tmp_path / "clip.mp4", [picture] * 4)).bars for picture in (letterboxed, dark_edge)]
+    assert bars == [Bars(left=0, top=60, right=0, bottom=60), Bars(left=0, top=0, right=0, bottom=0)]
 
 
 def stage_folder(root: Path, scenes: int = 2) -> FilmFolder:

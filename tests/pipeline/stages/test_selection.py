@@ -19,7 +19,7 @@ from pipeline.core.config import (
     SceneSettings,
     SelectionSettings,
 )
-from pipeline.core.records import Caption, Clip, Failure, Looks, Motion, Reviewed, Verdict
+from pipeline.core.records import Box, Caption, Clip, Failure, Looks, Motion, Reviewed, Verdict
 from pipeline.core.stage import perform
 from pipeline.core.store import FilmFolder
 from pipeline.stages.crop import FindCrop
@@ -31,6 +31,7 @@ from tests.support.datasets.made_dataset import EDGES, MODEL, make_dataset
 from tests.support.media.films import planned
 
 DEFAULT = SelectionSettings()
+BOX = Box(left=600, top=20, right=680, bottom=60)
 
 
 def shot(seed: int) -> tuple[str, ...]:
@@ -67,6 +68,9 @@ def reasons_for(row: Mapping[str, Any], settings: SelectionSettings = DEFAULT) -
         ({"text_share": 0.01, "text_lines": 3}, ()),
         ({"text_share": 0.001, "text_lines": 4}, ("credits",)),
         ({"text_share": None, "text_lines": None}, ()),
+        ({"subtitle_lines": 1}, ("text",)),
+        ({"logo_boxes": (BOX,)}, ("logo",)),
+        ({"logo_boxes": ()}, ()),
         ({"still_share": 1.0}, ()),
         ({"two_groups": 0.36}, ("two scenes",)),
         ({"two_groups": 0.35}, ()),
@@ -76,6 +80,14 @@ def reasons_for(row: Mapping[str, Any], settings: SelectionSettings = DEFAULT) -
 )
 def test_each_fact_has_its_reason_in_a_fixed_order(row: dict[str, Any], expected: tuple[str, ...]) -> None:
     assert reasons_for(row) == expected
+
+
+def test_text_and_logos_are_noted_if_asked() -> None:
+    settings = SelectionSettings(text="flag", logo="flag")
+    film = facts("film", [{"logo_boxes": (BOX,), "subtitle_lines": 1}, {"logo_boxes": (BOX,), "light": 1.0}])
+    first, second = verdicts_of([film], settings)["film"]
+    assert (first.keep, first.reasons, first.flags) == (True, (), ("text", "logo"))
+    assert (second.keep, second.reasons, second.flags) == (False, ("dark",), ("logo",))
 
 
 def test_still_clips_are_dropped_only_if_asked() -> None:

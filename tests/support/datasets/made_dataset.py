@@ -21,6 +21,8 @@ from examples.world.textures import Picture
 from pipeline.core.config import ClipSettings, Config, FilmSettings, MotionSettings
 from pipeline.core.ingredients import fingerprint
 from pipeline.core.records import (
+    Bars,
+    Box,
     Caption,
     Clip,
     Damage,
@@ -209,6 +211,9 @@ def _looks(clip: Clip, verdict: Verdict) -> Looks:
         still_share=1.0 if verdict.level == 1 else 0.25,
         text_share=0.12 if text else 0.0,
         text_lines=3 if text else 0,
+        text_boxes=(Box(left=2, top=50, right=90, bottom=60),),
+        logo_boxes=(),
+        bars=Bars(left=0, top=4, right=0, bottom=4),
         hashes=(hashlib.sha256(clip.clip_id.encode()).hexdigest(),) * FRAMES,
     )
 

@@ -1,0 +1,1 @@
+"""Overlays of a film's pictures: black borders, text, logos."""
