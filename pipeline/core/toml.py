@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 
@@ -82,7 +82,7 @@ def _lines(table: BaseModel, path: str) -> Iterator[str]:
 
 def _listed(annotation: Any) -> type[BaseModel] | None:
     """Model of a tuple of models; None for another annotation."""
-    kind = next(iter(get_args(annotation)), None)
+    kind = next(iter(get_args(annotation)), None) if get_origin(annotation) is tuple else None
     return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
 
 

@@ -261,7 +261,7 @@ def kept_clips(
     splits = scene_splits(folder.read("scenes", Scene), folder.read("damage", Damage), place, settings)
     verdicts = {verdict.clip_id: verdict for verdict in folder.read("verdicts", Verdict) if verdict.keep}
     motions = {motion.clip_id: motion for motion in folder.read("motion", Motion)}
-    looks = {row.clip_id: row for row in folder.read("looks", Looks)}
+    looks = {row.clip_id: row for row in folder.read_if_made("looks", Looks)}
     film, reviewed = folder.film, read_reviewed(folder)
     captions = with_reviews(folder.read("captions", Caption), reviewed)
     kept = []
