@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 from collections import Counter
@@ -9,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pipeline.stages
 from benchmarks.real.stretches import Stretch, untouched
 from benchmarks.real.truth import BLANK, Change, Film, is_mixed
 from benchmarks.transnetv2 import transnetv2
@@ -56,14 +58,22 @@ class Score:
     stretches: list[Stretch] = field(default_factory=list)
 
 
-def build(films: Sequence[Path], out: Path, config: str) -> Dataset:
-    """Build a dataset of the films, or return the one that an earlier run has built."""
+def build(films: Sequence[Path], folder: Path, config: str) -> Dataset:
+    """Build a dataset of the films, or return the one that an earlier run has built with the same stages."""
+    out = folder / _stages()
     out.mkdir(parents=True, exist_ok=True)
     settings = out / "build.toml"
     settings.write_text(config)
     command = [sys.executable, "-m", "flows.cli", "build", *map(str, films), "--config", str(settings)]
     subprocess.run([*command, "--out", str(out / "data")], check=True, stdout=subprocess.DEVNULL)
     return Dataset(out / "data")
+
+
+def _stages() -> str:
+    """Return a hash of the stages' code and network: a film once cut stays, whatever a later detector finds."""
+    folder = Path(pipeline.stages.__file__).parent
+    files = sorted(path for path in folder.iterdir() if path.suffix in (".py", ".onnx"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:8]
 
 
 def score(dataset: Dataset, films: Iterable[Film]) -> Score:

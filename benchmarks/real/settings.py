@@ -75,11 +75,9 @@ def _encode(film: Path, out: Path, setting: Setting) -> None:
         ends = [graph.add_buffer(template=pictures), *_chain(graph, setting.filters), graph.add("buffersink")]
         graph.link_nodes(*ends).configure()
         stream = None
-        packets = source.demux(pictures)
-        with_pictures = (
-            packet for packet in packets if packet.size or packet.pts is None
-        )  # Theora's repeats are empty
-        for frame in (frame for packet in with_pictures for frame in packet.decode()):
+        # Theora's repeats are empty packets.
+        packets = (packet for packet in source.demux(pictures) if packet.size or packet.pts is None)
+        for frame in (frame for packet in packets for frame in packet.decode()):
             graph.push(frame)
             shown = graph.pull()
             assert isinstance(shown, av.VideoFrame)

@@ -59,7 +59,7 @@ class Span(Protocol):
 
 
 def untouched(
-    folder: FilmFolder, changes: Sequence[Change], false_boundaries: Iterable[float], settings: ClipSettings
+    folder: FilmFolder, changes: Sequence[Change], false_boundaries: Sequence[float], settings: ClipSettings
 ) -> Untouched:
     """Compare the clips of a film with the room for clips between its changes."""
     clips, verdicts = folder.read("clips", Clip), {row.clip_id: row for row in folder.read("verdicts", Verdict)}
@@ -86,7 +86,7 @@ def _between(spans: Iterable[Span], start: float, end: float, least: float) -> I
 
 
 def _reasons(
-    start: float, end: float, clips: Iterable[Clip], verdicts: Mapping[str, Verdict], false_boundaries: Iterable[float]
+    start: float, end: float, clips: Iterable[Clip], verdicts: Mapping[str, Verdict], false_boundaries: Sequence[float]
 ) -> tuple[str, ...]:
     there = [clip for clip in clips if clip.start_seconds < end and start < clip.end_seconds]
     found = [reason for clip in there for reason in verdicts[clip.clip_id].reasons]

@@ -52,8 +52,11 @@ def audit(
     given = {name: value for name, value in options.items() if value is not None}
     if not (results or against or json):
         _serve(opened, _sample(opened, given), reviewer or own_name(), port)
-    elif given or reviewer:
-        raise UserError("--size, --by, --seed, --blind and --reviewer go with the page: omit them to see results")
+    elif given or reviewer or (results and against):
+        raise UserError(
+            "--size, --by, --seed, --blind and --reviewer go with the page, and --results and --against are two "
+            "ways to see results: omit the others"
+        )
     else:
         _show(opened, against, json)
 

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.filesize import decimal
 
 from flows.console.terminal import say
-from pipeline.core.config import Config, checked, load_config
+from pipeline.core.config import Config, load_config, recorded
 from pipeline.core.errors import UserError, disk_errors
 from pipeline.core.plain_text import printable
 from pipeline.core.records import faults_of
@@ -56,7 +56,7 @@ def open_workspace(dataset: str) -> Workspace:
 
 def settings_of(workspace: Workspace) -> Config:
     """Configuration of the last build."""
-    return checked(workspace.dataset.record.config, str(workspace.dataset.root / "dataset.json"))
+    return recorded(workspace.dataset.record.config, workspace.dataset.root)
 
 
 def status(

@@ -34,11 +34,11 @@ def review(
     """
     from flows.web.review_app import serve_review
     from flows.web.review_clips import ReviewTask
-    from pipeline.core.config import checked
+    from pipeline.core.config import recorded
     from pipeline.reviews.applied import review_path
 
     opened = local_dataset(dataset)
-    settings = checked(opened.record.config, str(opened.root / "dataset.json"))
+    settings = recorded(opened.record.config, opened.root)
     task = ReviewTask(file=review_path(opened.root, settings.review), reviewer=reviewer or own_name())
     serve_review(opened, task, port)
 

@@ -364,3 +364,15 @@ def checked(values: dict[str, Any], origin: str) -> Config:
         return Config.model_validate(values)
     except ValidationError as error:
         raise UserError(f"{origin}: {faults_of(error)} (`animegamer config` lists every key)") from error
+
+
+def recorded(values: dict[str, Any], root: Path) -> Config:
+    """Return the settings that a dataset at `root` records of its last build, without keys that have left since.
+
+    Raises:
+        UserError: a value is out of bounds.
+    """
+    try:
+        return Config.model_validate(values, extra="ignore")
+    except ValidationError as error:
+        raise UserError(f"{root / 'dataset.json'}: {faults_of(error)}; run `animegamer build` again") from error

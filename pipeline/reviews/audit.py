@@ -52,7 +52,7 @@ def draw_sample(
         UserError: no kept clip has a caption, or the size does not fit (`draw`).
     """
     clips = [clip for clip in reviewable(dataset, None) if clip.kept]
-    if not any(clip.published for clip in clips):
+    if not any(clip.published and not clip.published.fault for clip in clips):
         raise UserError(f"{dataset.root}: no kept clip has a caption yet; run `animegamer build` to its end first")
     return draw([_span(clip, by) for clip in clips], size, by, seed, blind)
 

@@ -34,7 +34,7 @@ def captions_and_reviews(folder: FilmFolder, decisions: Iterable[Decision]) -> t
 
 def say_what_matches(folder: FilmFolder, clips: Sequence[Clip], settings: ReviewSettings) -> None:
     """Say how many captions and reviews of a film match its new clips, before these replace the clips on disk."""
-    with suppress(UserError, OSError):  # a file that broken now stops the publishing
+    with suppress(UserError, OSError):  # a damaged file stops the publishing later
         decisions = read_decisions(review_path(folder.path.parents[1], settings)).decisions
         captioned, reviews = captions_and_reviews(folder, decisions)
         same = {(clip.clip_id, clip.sha256) for clip in clips}.intersection((c.clip_id, c.sha256) for c in captioned)

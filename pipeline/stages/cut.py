@@ -51,7 +51,7 @@ from pipeline.video.fields import FieldRestorer, Treatment
 from pipeline.video.film_reader import FilmReader, Frame
 from pipeline.video.scaling import Geometry, Scaler
 
-RAW_BYTES = 320 * 2**20
+RAW_BYTES = 512 * 2**20
 """Memory limit for decoded pictures whose scene is not final; older pictures are scaled early, needed or not. Enough
 for every waiting frame of 1080p, so early scaling costs time only in larger films."""
 TWO_SCENES = SelectionSettings().max_two_groups

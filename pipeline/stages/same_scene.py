@@ -25,7 +25,7 @@ EDGE_LEVELS = 40
 
 
 def tiny_gray(gray_HW: np.ndarray) -> np.ndarray:
-    """Return the input of the finder for a picture: 576 gray values, float32."""
+    """Return a tiny picture: 576 gray values, float32."""
     tiny_HW = cv2.resize(gray_HW, (TINY_WIDTH, TINY_HEIGHT), interpolation=cv2.INTER_AREA)
     return tiny_HW.astype(np.float32).ravel()
 

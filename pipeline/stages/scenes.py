@@ -38,8 +38,8 @@ ROOM = 1.5
 """Longest gradual change that is kept whole, over `transition_seconds`."""
 CHANGED_LEVELS = 12
 """Least difference of a changed pixel between two scenes, gray levels."""
-LEAST_STEP = 2.0
-"""Least ratio of a cut next to an end of the film to the steps beside it."""
+END_SECONDS, LEAST_STEP = 0.125, 2.0
+"""Distance of a cut from an end of the film within which it must exceed the steps beside it, and the least ratio."""
 LIT_LEVELS, SAME_PLACE = 8, 0.95
 """Gray levels by which light changes a pixel, and the least likeness of one place in different light."""
 MOST_UNDECIDED = 0.3
@@ -96,8 +96,9 @@ class SceneFinder:
     def __init__(self, settings: SceneSettings, fps: float) -> None:
         self._short = max(1, round(settings.min_scene_seconds * fps))
         self._longest = self._short + max(16, round(ROOM * settings.transition_seconds * fps))
+        self._beside = max(NEAR, round(END_SECONDS * fps))
         self._cut_finder = CutFinder(settings, fps)
-        self.lag = max(STEP + LAG, self._cut_finder.delay) + self._longest + 3 * NEAR + 2
+        self.lag = max(LAG, self._cut_finder.delay) + STEP + self._longest + 3 * NEAR + 2
         self._scorer = TransitionScorer()
         self._cuts: list[int] = []
         """Cuts of PySceneDetect in the frames that are not settled."""
@@ -153,7 +154,7 @@ class SceneFinder:
                 change = _joined(self._pending.pop(), change)
             self._pending.append(change)
         self._settled = end
-        # 3. Report the changes that nothing can join any more. What is longer than any change is reported as it is.
+        # 3. Report the changes that nothing can join any more. A change longer than any is reported as it is.
         while self._pending:
             change = self._pending[0]
             is_last = len(self._pending) == 1
@@ -210,10 +211,10 @@ class SceneFinder:
 
         The network sees the first and the last picture repeated there, so action looks like a cut.
         """
-        if self._first + frame <= NEAR + 1:
-            beside = range(frame + 1, frame + 2 * NEAR)
-        elif frame >= len(self._frames) - NEAR - 1:
-            beside = range(frame - 2 * NEAR, frame)
+        if self._first + frame <= self._beside + 1:
+            beside = range(frame + 1, frame + 2 * self._beside)
+        elif frame >= len(self._frames) - self._beside - 1:
+            beside = range(frame - 2 * self._beside, frame)
         else:
             return False
         return self._step(frame) < LEAST_STEP * max(self._step(number) for number in beside)

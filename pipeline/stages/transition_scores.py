@@ -35,6 +35,7 @@ class TransitionScorer:
         inputs = self._session.get_inputs()[1:]
         self._states = {one.name: np.zeros(one.shape, np.float32) for one in inputs}
         self._pictures: list[np.ndarray] = []
+        self._last = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
         self._unseen = _BESIDE + LAG
         """Scores to come of pictures before the film."""
         self._owed = 0

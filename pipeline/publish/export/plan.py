@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pipeline.core.config import Config, checked
+from pipeline.core.config import Config, recorded
 from pipeline.core.errors import UserError
 from pipeline.core.plain_text import counted, first_few
 from pipeline.core.records import Verdict
@@ -105,7 +105,7 @@ def make_plan(dataset: Dataset, request: ExportRequest, stages: Sequence[str]) -
     Films that have not finished all `stages` are left out. Raises a UserError if no clip can be exported in this way.
     """
     check_folder(request.out, request.trainer.name, dataset)
-    config = checked(dataset.record.config, str(dataset.root / "dataset.json"))
+    config = recorded(dataset.record.config, dataset.root)
     kept, notices = _kept(dataset, request.choice, stages)
     notices += _unpublished(dataset, config)
     form, clips, more = _captioned(dataset, request, kept, notices)

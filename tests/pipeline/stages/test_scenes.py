@@ -109,6 +109,8 @@ def random_scene(dice: np.random.Generator, frames: int) -> list[Picture]:
     [
         (24, {}),
         (24, {"min_scene_seconds": 0}),
+        (24, {"min_scene_seconds": 5}),
+        (60, {"adaptive_window": 10}),
         (60, {"min_scene_seconds": 0.1}),
         (5, {}),
         (1, {}),
