@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.core.config import CardSettings, ClipSettings, Config, MotionSettings, load_config
+from pipeline.core.config import CardSettings, ClipSettings, Config, MotionSettings, load_config, recorded
 from pipeline.core.errors import UserError
 from pipeline.core.toml import as_toml
 
@@ -162,3 +162,10 @@ def test_many_faults_and_long_names_stay_one_short_line(tmp_path: Path) -> None:
     assert "s4: Extra inputs are not permitted and 9,995 more (" in fault(tmp_path, sections)
     assert len(fault(tmp_path, f"[{'k' * 100_000}]")) < 400
     assert len(fault(tmp_path, f"[{'k' * 100_000}]\n" * 2)) < 400
+
+
+def test_a_dataset_of_an_older_version_keeps_its_settings(tmp_path: Path) -> None:
+    gone = {"scenes": {"min_content": 20.0, "dissolve_misfit": 0.25}}
+    assert recorded(gone, tmp_path).scenes.min_content == 20
+    with pytest.raises(UserError, match=r"dataset\.json.*min_content.*run `animegamer build` again"):
+        recorded({"scenes": {"min_content": -1}}, tmp_path)
