@@ -22,7 +22,8 @@ model = TransNetV2(device="cpu")
 model.eval()
 frames, seconds = [], []
 with av.open(sys.argv[1]) as film:
-    for frame in film.decode(video=0):
+    packets = (packet for packet in film.demux(video=0) if packet.size or packet.pts is None)  # others repeat a picture
+    for frame in (frame for packet in packets for frame in packet.decode()):
         frames.append(frame.to_ndarray(format="rgb24", width=48, height=27))
         seconds.append(frame.time)
 with torch.no_grad():
