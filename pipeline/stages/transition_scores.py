@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import onnxruntime
 
 WIDTH, HEIGHT = 48, 27
+"""Size of the network's pictures."""
 STEP, LAG = 16, 59
 """Frames that enter the network at once, and frames by which its scores lag."""
 _BESIDE = 4 * STEP
