@@ -167,6 +167,8 @@ def _along_copies(table: _Table, found_P2: NDArray[np.int64]) -> NDArray[np.int6
         for clip in np.flatnonzero(without_N & (table.film_N == film)):
             start, slack = table.start_N[clip], table.seconds_N[clip]
             near_Q = np.abs(start_Q - start) <= _REACH_SECONDS
+            if near_Q.sum() < _WITNESSES:
+                continue
             starts, offsets = start_Q[near_Q], (start_Q - original_Q)[near_Q]
             there_N = np.zeros(len(table.film_N), bool)
             for offset in np.unique(offsets):
