@@ -144,7 +144,7 @@ def _repeats_remark(summary: Summary) -> str:
         return ""
     kept = sum(seen.fate == "kept" for seen in repeats)
     but = f"; a review keeps {kept:,} of them" if kept else ""
-    return f"{counted(len(repeats), 'clip')} that repeat another clip{but}."
+    return f"{counted(len(repeats), 'repeat')} of other clips{but}."
 
 
 CROWDED_SHARE = 0.6
