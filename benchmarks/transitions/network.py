@@ -11,8 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, normalize, pad, relu
 
-WIDTH, HEIGHT = 48, 27
-"""Size of the network's pictures."""
 BESIDE = 24
 """Neighbours on each side with which a frame is compared."""
 

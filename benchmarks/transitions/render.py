@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import affine_grid, avg_pool2d, grid_sample, pad
 
-from benchmarks.transitions.network import HEIGHT, WIDTH
 from benchmarks.transitions.schedule import Plans
 from benchmarks.transitions.shots import FRAMES
+from pipeline.stages.transition_scores import HEIGHT, WIDTH
 
 TWICE = (2 * HEIGHT, 2 * WIDTH)
 

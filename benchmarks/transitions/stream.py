@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, conv1d, conv2d, normalize, relu
 
-from benchmarks.transitions.network import BESIDE, HEIGHT, WIDTH, Block, TransitionNetwork
+from benchmarks.transitions.network import BESIDE, Block, TransitionNetwork
+from pipeline.stages.transition_scores import HEIGHT, WIDTH
 
 REACH = 8
 """Largest dilation of a block, so its lag."""

@@ -146,7 +146,7 @@ def _repeats_remark(summary: Summary) -> str:
     but = f"; a review keeps {kept:,} of them" if kept else ""
     better = len(better_copies(summary))
     remedy = f' Better copies: {better:,}; prefer = "quality" in [selection] keeps these instead.' if better else ""
-    return f"{counted(len(repeats), 'near-duplicate')}{but}.{remedy}"
+    return f"{counted(len(repeats), 'repeat')} of other clips{but}.{remedy}"
 
 
 CROWDED_SHARE = 0.6

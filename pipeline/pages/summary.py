@@ -190,7 +190,10 @@ def made_with(summary: Summary) -> list[tuple[str, str]]:
     crop = f"one crop per film, from up to {config.crop.keyframes} keyframes" if config.crop.enabled else "not cropped"
     return [
         ("Borders", crop),
-        ("Scenes", f"cuts, dissolves, fades and wipes; cuts with detectors of PySceneDetect {_version('scenedetect')}"),
+        (
+            "Scenes",
+            f"cuts with PySceneDetect {_version('scenedetect')}; dissolves, fades and wipes with a small network",
+        ),
         (
             "Clips",
             f"{clips.frames} frames at {clips.fps} frames per second, every {clips.seconds:g} s of a scene, "
@@ -251,7 +254,16 @@ def _noted(treatment: str) -> str:
 
 def software(summary: Summary) -> str:
     """Names and versions of the packages used, as far as they are installed here."""
-    packages = ["animegamer-pipeline", "av", "opencv-python", "numpy", "scenedetect", "rapidocr", "webdataset"]
+    packages = [
+        "animegamer-pipeline",
+        "av",
+        "opencv-python",
+        "numpy",
+        "scenedetect",
+        "onnxruntime",
+        "rapidocr",
+        "webdataset",
+    ]
     if not _by_opencv(summary.record):
         packages += ["ptlflow", "torch"]
     return ", ".join(f"{package} {_version(package)}" for package in packages)

@@ -24,6 +24,7 @@ from scenedetect.common import FrameTimecode
 from scenedetect.detectors import AdaptiveDetector
 
 from pipeline.core.config import SceneSettings
+from pipeline.stages.same_scene import mean_change
 
 HISTOGRAM = ([0, 1, 2], None, [12, 4, 8], [0, 180, 0, 256, 0, 256])
 """Channels, mask, bins and ranges of a hue-saturation-value histogram: most bins for hue, fewest for saturation."""
@@ -101,9 +102,9 @@ class CutFinder:
     def _is_flash(self, seen: _Picture) -> bool:
         """Return true if the picture before this one returns within the frames ahead."""
         before_P = self._steady[-1].tiny_P
-        change = _mean_change(before_P, seen.tiny_P)
+        change = mean_change(before_P, seen.tiny_P)
         same = min(SAME_LEVELS, SAME_SHARE * change)
-        return change > FLASH_LEVELS and any(_mean_change(before_P, later.tiny_P) < same for later in self._ahead)
+        return change > FLASH_LEVELS and any(mean_change(before_P, later.tiny_P) < same for later in self._ahead)
 
     def _is_new_drawing(self, gray_HW: np.ndarray) -> bool:
         self._drawing_age += 1
@@ -159,11 +160,6 @@ def _score(old_hsv_HWC: np.ndarray, new_hsv_HWC: np.ndarray) -> float:
     """Return PySceneDetect's frame score: the mean change of hue, saturation and value."""
     sums = cv2.sumElems(cv2.absdiff(old_hsv_HWC, new_hsv_HWC))[:3]
     return sum(total / old_hsv_HWC[..., 0].size for total in sums) / 3
-
-
-def _mean_change(one_P: np.ndarray, other_P: np.ndarray) -> float:
-    """Mean absolute difference of two tiny pictures, gray levels."""
-    return float(np.abs(one_P - other_P).sum()) / one_P.size
 
 
 def _colours(bgr_HWC: np.ndarray) -> np.ndarray:

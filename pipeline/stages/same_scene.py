@@ -30,6 +30,11 @@ def tiny_gray(gray_HW: np.ndarray) -> np.ndarray:
     return tiny_HW.astype(np.float32).ravel()
 
 
+def mean_change(one_P: np.ndarray, other_P: np.ndarray) -> float:
+    """Mean absolute difference of two results of `tiny_gray`: mean_p |a_p - b_p|, in gray levels."""
+    return float(np.abs(one_P - other_P).sum()) / one_P.size
+
+
 def likeness_of(one_P: np.ndarray, other_P: np.ndarray, changed_P: np.ndarray) -> float:
     """Correlation of the shapes in two pictures where they differ; near 1 in another light, or under a title.
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from pipeline.core.config import SceneSettings
 from pipeline.stages.hard_cuts import CutFinder
-from pipeline.stages.same_scene import is_blank, likeness_of, tiny_gray, undecided
+from pipeline.stages.same_scene import is_blank, likeness_of, mean_change, tiny_gray, undecided
 from pipeline.stages.transition_scores import LAG, STEP, TransitionScorer
 
 TransitionKind = Literal["cut", "wipe", "dissolve", "fade"]
@@ -226,8 +226,7 @@ class SceneFinder:
 
     def _step(self, frame: int) -> float:
         places = np.clip((frame - 1, frame), 0, len(self._frames) - 1)
-        before_P, after_P = (self._frames[place].tiny_P for place in places)
-        return float(np.abs(after_P - before_P).sum())
+        return mean_change(*(self._frames[place].tiny_P for place in places))
 
     def _kind(self, first: int, last: int) -> TransitionKind:
         """Return the kind of a run of mixed frames; a short one is a cut that motion or the encoder has blurred."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import onnxruntime
 
 WIDTH, HEIGHT = 48, 27
+"""Size of the network's pictures."""
 STEP, LAG = 16, 59
 """Frames that enter the network at once, and frames by which its scores lag."""
 _BESIDE = 4 * STEP
@@ -35,7 +36,7 @@ class TransitionScorer:
         inputs = self._session.get_inputs()[1:]
         self._states = {one.name: np.zeros(one.shape, np.float32) for one in inputs}
         self._pictures: list[np.ndarray] = []
-        self._last = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
+        self._last: np.ndarray | None = None
         self._unseen = _BESIDE + LAG
         """Scores to come of pictures before the film."""
         self._owed = 0
@@ -43,7 +44,7 @@ class TransitionScorer:
     def add(self, small_bgr_HWC: np.ndarray) -> np.ndarray:
         """Take the next picture; return the scores (T, 2) that are known by now, in order: mostly none."""
         picture_HWC = cv2.resize(small_bgr_HWC, (WIDTH, HEIGHT), interpolation=cv2.INTER_AREA)
-        if not self._owed and self._unseen == _BESIDE + LAG:
+        if self._last is None:
             for _ in range(_BESIDE):
                 self._enter(picture_HWC)
         self._owed += 1
@@ -52,7 +53,7 @@ class TransitionScorer:
     def finish(self) -> np.ndarray:
         """Return the scores still to come; the last picture stands in for those after it."""
         scores = [np.zeros((0, 2), np.float32)]
-        while self._owed > 0:
+        while self._owed > 0 and self._last is not None:
             scores.append(self._enter(self._last))
         return np.concatenate(scores)
 

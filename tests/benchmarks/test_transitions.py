@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from benchmarks.transitions.network import HEIGHT, WIDTH, TransitionNetwork
+from benchmarks.transitions.network import TransitionNetwork
 from benchmarks.transitions.stream import Stream
+from pipeline.stages.transition_scores import HEIGHT, LAG, WIDTH
 
 
 def test_a_stream_has_the_scores_of_a_window() -> None:
+    assert Stream.lag == LAG
     torch.manual_seed(0)
     network = TransitionNetwork().eval()
     beside = 2 * Stream.lag

@@ -74,3 +74,5 @@ def test_results_need_labels_and_no_options_of_the_page(dataset: Dataset) -> Non
         audit(str(dataset.root), results=True)
     with pytest.raises(UserError, match="--blind and --reviewer go with the page"):
         audit(str(dataset.root), results=True, blind=True)
+    with pytest.raises(UserError, match="--results and --against are two ways"):
+        audit(str(dataset.root), results=True, against=dataset.root / "dataset.json")

@@ -55,7 +55,14 @@ def test_the_counts_are_those_of_the_dataset(tmp_path: Path) -> None:
     assert set(splits) == {"train", "val"}
     assert sum(int(cells[-1]) for cells in table(text, "Motion level").values()) == 15
     assert set(table(text, "Character")) == set(CAST)
-    for fact in ("PySceneDetect 0.7.2", "DIS", MODEL, "who 3, what 3, actor 1", "webdataset 1.0.2", "edges: published"):
+    for fact in (
+        "PySceneDetect 0.7.2; dissolves, fades and wipes with a small network",
+        "DIS",
+        MODEL,
+        "who 3, what 3, actor 1",
+        "webdataset 1.0.2",
+        "edges: published",
+    ):
         assert fact in text
     assert "rules" not in text.split("## The format")[0]
 
