@@ -72,7 +72,7 @@ def build(films: Sequence[Path], folder: Path, config: str) -> Dataset:
 def _stages() -> str:
     """Return a hash of the stages' code and network: a film once cut stays, whatever a later detector finds."""
     folder = Path(pipeline.stages.__file__).parent
-    files = sorted(path for path in folder.iterdir() if path.suffix in (".py", ".onnx"))
+    files = sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".onnx"))
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:8]
 
 

@@ -11,7 +11,7 @@ from benchmarks.real.truth import Change
 from pipeline.core.config import ClipSettings
 from pipeline.core.records import Clip, Verdict
 from pipeline.core.store import FilmFolder
-from pipeline.stages.clip_grid import TOLERANCE_SECONDS
+from pipeline.stages.cutting.clip_grid import TOLERANCE_SECONDS
 
 FALSE_BOUNDARY = "false boundary"
 

@@ -14,7 +14,7 @@ from torch.nn.functional import affine_grid, avg_pool2d, grid_sample, pad
 
 from benchmarks.transitions.schedule import Plans
 from benchmarks.transitions.shots import FRAMES
-from pipeline.stages.transition_scores import HEIGHT, WIDTH
+from pipeline.stages.cutting.transition_scores import HEIGHT, WIDTH
 
 TWICE = (2 * HEIGHT, 2 * WIDTH)
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, conv1d, conv2d, normalize, relu
 
 from benchmarks.transitions.network import BESIDE, Block, TransitionNetwork
-from pipeline.stages.transition_scores import HEIGHT, WIDTH
+from pipeline.stages.cutting.transition_scores import HEIGHT, WIDTH
 
 REACH = 8
 """Largest dilation of a block, so its lag."""

@@ -24,7 +24,7 @@ from benchmarks.transitions.render import draw
 from benchmarks.transitions.schedule import Plans, batch
 from benchmarks.transitions.shots import Sources
 from benchmarks.transitions.stream import write_onnx
-from pipeline.stages.transition_scores import STEP
+from pipeline.stages.cutting.transition_scores import STEP
 
 EDGE = 16
 """Frames at either end of a window that do not count: too little is seen beside them."""

@@ -19,6 +19,7 @@ from pipeline.core.stage import is_whole
 from pipeline.core.store import Dataset, DatasetRecord, FilmEntry, FilmFolder, StoreError
 from pipeline.pages import CARD_VERSION, REPORT_VERSION
 from pipeline.plan.film_stages import STAGE_NAMES, refuse_to_publish
+from pipeline.plan.identify import known_film
 from pipeline.publish import shards
 from pipeline.publish.samples import EPISODE, SHARD_SCHEMA
 from pipeline.publish.vocabulary import load_vocabulary
@@ -186,7 +187,8 @@ def _made_of(folder: FilmFolder) -> list[Any]:
     stages = {stage: [record.fingerprint, record.result] for stage, record in records.items()}
     tables = folder.marks(folder.table_path(table).name for table in ("reviewed", "verdicts"))
     made_of = [stages, [mark.sha256 for mark in tables.values()], folder.failure.reason if folder.failure else None]
-    return [*made_of, folder.film.model_dump(include=EPISODE)]
+    film = known_film(folder)  # None: its folder was deleted by hand
+    return [*made_of, film and film.model_dump(include=EPISODE)]
 
 
 def verdicts_of(folder: FilmFolder) -> list[Verdict] | None:

@@ -16,7 +16,7 @@ from typing import Literal
 from pipeline.core.config import ClipSettings
 from pipeline.core.records import Clip, Crop, Damage, Film, Looks, Scene, Verdict
 from pipeline.core.store import FilmFolder
-from pipeline.stages.clip_grid import HELD_SECONDS, TRIED_STEPS, span_seconds
+from pipeline.stages.cutting.clip_grid import HELD_SECONDS, TRIED_STEPS, span_seconds
 from pipeline.stages.selection import FAILED
 from pipeline.stages.stretches import Stretch
 from pipeline.video.scaling import Geometry

@@ -6,7 +6,7 @@ import torch
 
 from benchmarks.transitions.network import TransitionNetwork
 from benchmarks.transitions.stream import Stream
-from pipeline.stages.transition_scores import HEIGHT, LAG, WIDTH
+from pipeline.stages.cutting.transition_scores import HEIGHT, LAG, WIDTH
 
 
 def test_a_stream_has_the_scores_of_a_window() -> None:

@@ -30,7 +30,7 @@ from pipeline.core.records import Clip, Crop, Film, Record, Scene
 from pipeline.core.store import ClipFormat, FilmFolder
 from pipeline.publish.export.trainers import Preset, nominal_rate, pace
 from pipeline.remote.objects import is_address
-from pipeline.stages.clip_grid import TOLERANCE_SECONDS
+from pipeline.stages.cutting.clip_grid import TOLERANCE_SECONDS
 from pipeline.video.clip_files import write_clip
 from pipeline.video.fields import FieldRestorer, Treatment
 from pipeline.video.film_reader import FilmReader, Frame

@@ -20,7 +20,8 @@ from pipeline.core.records import Clip, Damage, RecordError, Scene
 from pipeline.core.stage import perform
 from pipeline.publish.coverage import film_spans, totals
 from pipeline.stages.crop import CropJob, find_crop
-from pipeline.stages.cut import Cut, CutJob, cut_film
+from pipeline.stages.cut import Cut
+from pipeline.stages.cutting.film_cutter import CutJob, cut_film
 from pipeline.stages.probe import probe
 from pipeline.video import containers
 from pipeline.video.clip_files import read_clip
@@ -99,7 +100,7 @@ def test_a_clip_moves_on_past_a_fade_and_past_two_scenes(tmp_path: Path, monkeyp
     film = make_film(tmp_path / "film.mp4", frames=200, barcode=False, paint=paint)
     folder = folder_of(tmp_path, film)
     for name in ("BEGINS", "BEGINS_IN_RUN"):
-        monkeypatch.setattr(f"pipeline.stages.scenes.{name}", 2.0)
+        monkeypatch.setattr(f"pipeline.stages.cutting.scenes.{name}", 2.0)
     result = cut_film(replace(job_of(folder), scenes=SceneSettings(min_content=100)), silent)
     assert len(result.scenes) == 1, "the finder sees neither"
     assert [clip.source_frames[0] for clip in result.clips] == [14, 98, 146]

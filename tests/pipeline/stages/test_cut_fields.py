@@ -14,7 +14,8 @@ from pipeline.core.progress import silent
 from pipeline.core.records import FieldStretch
 from pipeline.core.stage import perform
 from pipeline.core.store import FilmFolder
-from pipeline.stages.cut import Cut, cut_film
+from pipeline.stages.cut import Cut
+from pipeline.stages.cutting.film_cutter import cut_film
 from tests.support.media.cut_films import barcodes, cut, folder_of, job_of
 from tests.support.media.films import make_film, paint_pictures
 from tests.support.media.woven_films import telecined

@@ -17,7 +17,8 @@ from pipeline.core.progress import silent
 from pipeline.core.records import Bars, Clip, Looks, RecordError
 from pipeline.core.stage import perform
 from pipeline.core.store import FilmFolder
-from pipeline.stages.looks import MeasureLooks, measure_looks, spread
+from pipeline.stages.clip_looks import measure_looks
+from pipeline.stages.looks import MeasureLooks, spread
 from pipeline.stages.overlays.text import Line, covered_share, find_lines
 from pipeline.video.clip_files import read_clip, read_clip_gray, write_clip
 from tests.support import records

@@ -14,7 +14,7 @@ from pipeline.core.config import ClipSettings, SceneSettings
 from pipeline.core.progress import silent
 from pipeline.core.records import Clip, Crop, Film
 from pipeline.core.store import FilmFolder, StageRecord
-from pipeline.stages.cut import CutJob, CutResult, cut_film
+from pipeline.stages.cutting.film_cutter import CutJob, CutResult, cut_film
 from pipeline.video.clip_files import read_clip
 from tests.support import records
 from tests.support.media.films import planned

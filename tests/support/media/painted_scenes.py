@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from examples.world.scene import mixed
 from pipeline.core.config import SceneSettings
-from pipeline.stages.scenes import Boundary, SceneFinder
+from pipeline.stages.cutting.scenes import Boundary, SceneFinder
 
 Picture = NDArray[np.uint8]
 

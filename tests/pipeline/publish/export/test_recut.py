@@ -17,7 +17,7 @@ from pipeline.core.records import Crop, Film
 from pipeline.core.store import ClipFormat
 from pipeline.publish.export.recut import DAMAGED, REPEATS, CutLog, RecutJob, Span, cut_spans
 from pipeline.publish.export.trainers import PRESETS, Preset, nominal_rate, pace
-from pipeline.stages.clip_grid import TOLERANCE_SECONDS
+from pipeline.stages.cutting.clip_grid import TOLERANCE_SECONDS
 from pipeline.video.clip_files import read_clip
 from tests.support.media.films import make_film, paint_pictures, planned
 from tests.support.media.woven_films import telecined

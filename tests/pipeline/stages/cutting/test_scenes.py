@@ -19,8 +19,8 @@ from scenedetect.detectors import ContentDetector
 from examples.world.scene import mixed
 from examples.world.truth import Truth
 from pipeline.core.config import SceneSettings
-from pipeline.stages.hard_cuts import _score
-from pipeline.stages.scenes import Boundary, SceneFinder
+from pipeline.stages.cutting.hard_cuts import _score
+from pipeline.stages.cutting.scenes import Boundary, SceneFinder
 from pipeline.video.film_reader import FilmReader
 from pipeline.video.scaling import Geometry, Scaler
 from tests.support.media.painted_scenes import (
@@ -201,7 +201,7 @@ def score(found: Sequence[int], published: dict[str, list[int]], end: int) -> tu
     ],
 )
 def test_the_cuts_of_a_film_agree_with_the_published_lists(bunny: Path, end: int, slow_ones: list[str]) -> None:
-    published = json.loads((Path(__file__).parents[2] / "support" / "bbb_cuts.json").read_text())
+    published = json.loads((Path(__file__).parents[3] / "support" / "bbb_cuts.json").read_text())
     finder, cuts, seconds = SceneFinder(SceneSettings(), FPS), [], 0.0
     for frame, picture in enumerate(small_pictures(bunny, end)):
         before = time.thread_time()

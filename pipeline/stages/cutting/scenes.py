@@ -19,9 +19,9 @@ import cv2
 import numpy as np
 
 from pipeline.core.config import SceneSettings
-from pipeline.stages.hard_cuts import CutFinder
+from pipeline.stages.cutting.hard_cuts import CutFinder
+from pipeline.stages.cutting.transition_scores import LAG, STEP, TransitionScorer
 from pipeline.stages.same_scene import is_blank, likeness_of, mean_change, tiny_gray, undecided
-from pipeline.stages.transition_scores import LAG, STEP, TransitionScorer
 
 TransitionKind = Literal["cut", "wipe", "dissolve", "fade"]
 KINDS: tuple[TransitionKind, ...] = ("cut", "wipe", "dissolve", "fade")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipeline.stages.transition_scores import STEP, TransitionScorer
+from pipeline.stages.cutting.transition_scores import STEP, TransitionScorer
 from tests.support.media.painted_scenes import A, B, Picture, acted, dissolve
 
 

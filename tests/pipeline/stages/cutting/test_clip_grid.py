@@ -12,7 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from pipeline.core.config import ClipSettings
-from pipeline.stages.clip_grid import ClipGrid, Piece
+from pipeline.stages.cutting.clip_grid import ClipGrid, Piece
 from tests.support.media.cut_films import TOLERANCE, on_grid
 
 RATES = [Fraction(24000, 1001), Fraction(24), Fraction(25), Fraction(30000, 1001), Fraction(30), Fraction(60)]
