@@ -147,7 +147,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("real", type=Path, help="folder of films with the table of their changes")
     parser.add_argument("--folder", type=Path, default=Path("bench-real"), help="films and datasets, kept between runs")
-    parser.add_argument("--quick", action="store_true", help="a sixth of the made transitions in every setting, no Big Buck Bunny")
+    parser.add_argument("--quick", action="store_true", help="few made transitions throughout, no Big Buck Bunny")
     parser.add_argument("--only", metavar="SETTING", action="append", help="one of the settings; may be repeated")
     parser.add_argument("--transnetv2", metavar="PYTHON", type=Path, help="interpreter of its environment")
     given = parser.parse_args()
