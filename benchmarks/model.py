@@ -28,7 +28,7 @@ from rich.table import Table
 from torch.utils.flop_counter import FlopCounterMode
 
 from models.checkpoint import PLAYED, Checkpoint
-from models.config import CONFIGS, Base, ModelConfig, Size, inside_id
+from models.config import CONFIGS, Base, ModelConfig, Sampling, Size, inside_id
 from models.engine import Engine
 from models.engine_options import EngineOptions
 from models.shot_decoder import ShotDecoder, decoder_options, denoise
@@ -106,8 +106,8 @@ def main() -> None:
     """Entry point."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", choices=CONFIGS, nargs="+", default=["tiny"], help="sizes of the networks")
-    parser.add_argument("--steps", type=int, default=EngineOptions.steps, help="denoising steps a turn")
-    parser.add_argument("--guidance", type=float, default=EngineOptions.guidance, help="guidance scale; 1: none")
+    parser.add_argument("--steps", type=int, default=Sampling().steps, help="denoising steps a turn")
+    parser.add_argument("--guidance", type=float, default=Sampling().guidance, help="guidance scale; 1: none")
     parser.add_argument("--turns", type=int, default=3, help="turns measured, after the window is full")
     parser.add_argument("--way", action="append", choices=WAYS, help="run only this way; may be repeated")
     parser.add_argument("--make", type=Path, help=argparse.SUPPRESS)

@@ -29,7 +29,7 @@ from diffusers import AutoencoderKLCogVideoX
 from torch import nn
 from transformers import LlamaTokenizer, MistralForCausalLM
 
-from models.config import CONFIG, Base, Component, ModelConfig, inside_id
+from models.config import CONFIG, Base, Component, ModelConfig, Sampling, inside_id
 from models.game_model import GameModel, wrap_language_model
 from models.hub import load_base, quietly, reading, reading_tokenizer
 from models.shot_decoder import ShotDecoder, add_lora, load_transformer, own_names
@@ -187,9 +187,12 @@ class Checkpoint:
     def identity(self) -> str:
         """Hash of everything a game depends on: configuration, trained weights, and the bases inside the checkpoint.
 
-        Other bases enter the hash by id and revision. Equal checkpoints play the same game from the same seed.
+        Other bases enter the hash by id and revision. The sampling does not, since a game records it. Equal checkpoints
+        play the same game from the same seed and sampling.
         """
-        return identity_of([*(self.folder / name for name in self._files()), *self._inside(PLAYED)])
+        has_own = self.config.sampling != Sampling()
+        config = self.config.replaced(sampling=Sampling()).text().encode() if has_own else self.folder / CONFIG
+        return identity_of([config, *(self.folder / name for name in self._files()), *self._inside(PLAYED)])
 
     def as_start(self) -> dict[str, str]:
         """Ingredients of training from it: `start`, its identity, and `encoder`, a hash of the encoders inside, if any.
@@ -212,9 +215,8 @@ class Checkpoint:
         return sorted(path for name in components for path in (self.folder / inside_id(name)).glob("*.safetensors"))
 
     def _files(self) -> Iterator[str]:
-        """Yield the names of all files but tokenizer and bases."""
+        """Yield the names of all files but configuration, tokenizer and bases."""
         whole = self.config.whole
-        yield CONFIG
         if "language_model" not in whole:
             yield ADAPTER
         yield from (RESAMPLERS, SHOT_ENCODER)
@@ -222,10 +224,13 @@ class Checkpoint:
             yield from (DECODER_LORA, DECODER_OWN)
 
 
-def identity_of(paths: Iterable[Path]) -> str:
-    """Hash of files in the given order. UserError if a file cannot be read."""
+def identity_of(contents: Iterable[Path | bytes]) -> str:
+    """Hash of files, or of their bytes, in the given order. UserError if a file cannot be read."""
     digest = hashlib.sha256()
-    for path in paths:
+    for path in contents:
+        if isinstance(path, bytes):
+            digest.update(hashlib.sha256(path).digest())
+            continue
         try:
             with path.open("rb") as file:
                 digest.update(hashlib.file_digest(file, "sha256").digest())

@@ -104,9 +104,8 @@ def link_or_copy(source: Path | str, target: Path | str) -> None:
 
 
 def save_config(folder: Path, config: ModelConfig) -> None:
-    """Write `config.json`, without later keys that have their defaults, so that old checkpoints stay the same."""
-    text = config.model_dump_json(indent=2, exclude=config.unset_later_keys())
-    (folder / CONFIG).write_text(text + "\n", encoding="utf-8")
+    """Write `config.json`."""
+    (folder / CONFIG).write_text(config.text(), encoding="utf-8")
 
 
 def save_game_model(folder: Path, model: GameModel, state: State | None = None) -> set[str]:

@@ -15,7 +15,9 @@ from typing import Any, Literal, Self, get_args
 
 from pydantic import Field, ValidationError, model_validator
 
+from models.engine_options import STEP_COUNTS, TIMESTEPS, Sampler
 from pipeline.core.errors import UserError, read_limited, shortened
+from pipeline.core.records import faults_of
 from pipeline.core.settings import Settings
 
 CONFIG = "config.json"
@@ -123,6 +125,33 @@ class Conventions(Settings):
     )
 
 
+class Sampling(Settings):
+    """Sampling of a checkpoint's shots, which play and evaluation use unless told otherwise."""
+
+    sampler: Sampler = Field("sde", description="DPM-Solver++ (2M), stochastic as published, or as an `ode`")
+    steps: int = Field(50, ge=1, description="denoising steps, a divisor of 1000")
+    guidance: float = Field(6.0, ge=1, description="guidance scale: weight of the shot tokens; 1 is none")
+    guided: tuple[int, int] = Field((0, 999), description="first and last timestep with guidance")
+
+    @model_validator(mode="after")
+    def _is_sound(self) -> Self:
+        if self.steps not in STEP_COUNTS:
+            raise ValueError(f"steps must divide {TIMESTEPS}, unlike {self.steps}")
+        first, last = self.guided
+        if not 0 <= first <= last < TIMESTEPS:
+            raise ValueError(f"guided must be two rising timesteps from 0 to {TIMESTEPS - 1}, not {first} and {last}")
+        return self
+
+    def replaced(self, **given: Any) -> Self:
+        """Return a copy with those values that are not None. UserError if a value is out of range."""
+        try:
+            return self.model_validate(self.model_dump() | {key: one for key, one in given.items() if one is not None})
+        except ValidationError as error:
+            raise UserError(f"sampling: {faults_of(error)}") from error
+
+
+MINI_SAMPLING = Sampling(steps=10, guidance=2.0)
+"""Sampling of `mini`: a turn is drawn in half a second on a CPU, and guidance 6 would burn its pictures."""
 RELEASED_CONVENTIONS = Conventions(readout_shift=3, doubled_end_tag=True, guidance="published")
 
 
@@ -156,13 +185,14 @@ def inside_id(component: Component) -> str:
 class ModelConfig(Settings):
     """Everything needed to build the networks of one checkpoint."""
 
-    later_keys = frozenset({"still_last_frame", "motions", "places", "about"})
+    later_keys = frozenset({"still_last_frame", "motions", "places", "about", "sampling"})
 
     size: Size
     shot_encoder: ShotEncoderConfig = ShotEncoderConfig()
     shot_decoder: ShotDecoderConfig = ShotDecoderConfig()
     game_model: GameModelConfig = GameModelConfig()
     conventions: Conventions = Conventions()
+    sampling: Sampling = Sampling()
     level_values: tuple[float, ...] = Field(
         PUBLISHED_VALUES["decoder script"], description="motion scope in pixels of levels 1 to 5"
     )
@@ -242,6 +272,10 @@ class ModelConfig(Settings):
             shot_decoder={**self.shot_decoder.model_dump(), "norm_out_eps": 1e-6},
         )
 
+    def text(self) -> str:
+        """Content of `config.json`, without later keys that have their defaults: old checkpoints stay the same."""
+        return self.model_dump_json(indent=2, exclude=self.unset_later_keys()) + "\n"
+
     def replaced(self, **changes: Any) -> ModelConfig:
         """Copy of the configuration with some fields changed, validated like a new one."""
         return ModelConfig.model_validate({**self.model_dump(), **changes})
@@ -297,6 +331,7 @@ def mini_config() -> ModelConfig:
         ),
         shot_decoder=ShotDecoderConfig(height=64, width=96, lora_rank=0),
         game_model=GameModelConfig(lora_rank=0),
+        sampling=MINI_SAMPLING,
         bases={name: Base(id=inside_id(name)) for name in get_args(Component)},
     )
 

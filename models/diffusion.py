@@ -26,7 +26,7 @@ from diffusers import CogVideoXDPMScheduler
 from diffusers.utils.torch_utils import randn_tensor
 from torch import Tensor
 
-from models.engine_options import TIMESTEPS, check_steps
+from models.engine_options import TIMESTEPS, Sampler, check_steps
 from models.shot_decoder import ShotDecoder, denoise, latent_shape
 
 DenoiseFn = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
@@ -48,6 +48,8 @@ class Guidance:
 
     kind: Literal["constant", "published"] = "constant"
     scale: float = 6.0
+    interval: tuple[int, int] = (0, TIMESTEPS - 1)
+    """First and last timestep with guidance; elsewhere v = v_c (Kynkäänniemi et al., arXiv 2404.07724)."""
 
     @property
     def is_off(self) -> bool:
@@ -56,6 +58,8 @@ class Guidance:
 
     def at(self, timestep: int, steps: int) -> float:
         """Scale w(t) at a timestep of a run with `steps` steps."""
+        if not self.interval[0] <= timestep <= self.interval[1]:
+            return 1.0
         if self.kind == "constant" or self.is_off:
             return self.scale
         phase = ((steps - timestep) / steps) ** 5  # should be the step index, not the timestep: see the class
@@ -126,6 +130,7 @@ def sample(
     generator: torch.Generator,
     steps: int,
     guidance: Guidance = Guidance(),
+    sampler: Sampler = "sde",
     progress: Callable[[int, int], None] | None = None,
 ) -> Tensor:
     """Draw the latents of shots: [B, T, C, H, W] in float32, on the device of the shot tokens.
@@ -136,8 +141,11 @@ def sample(
         x0  = sqrt(abar_t) x_t - sqrt(1 - abar_t) v(x_t, t)    v with guidance
         h   = lambda_s - lambda_t,    r = h_before / h
         d   = x0 + (x0 - x0_before) / (2 r)                    d = x0 in the first and the last step
-        x_s = sqrt((1 - abar_s) / (1 - abar_t)) exp(-h) x_t + sqrt(abar_s) (1 - exp(-2 h)) d
-              + sqrt((1 - abar_s) (1 - exp(-2 h))) z
+        sde:  x_s = sqrt((1 - abar_s) / (1 - abar_t)) exp(-h) x_t + sqrt(abar_s) (1 - exp(-2 h)) d
+                    + sqrt((1 - abar_s) (1 - exp(-2 h))) z
+        ode:  x_s = sqrt((1 - abar_s) / (1 - abar_t)) x_t + sqrt(abar_s) (1 - exp(-h)) d
+
+    Both are DPM-Solver++ (2M) (Lu et al., arXiv 2211.01095, section 4). `ode` draws noise only at the start.
 
     `latent_shape` is (T, C, H, W). `unconditional_BLD` are the shot encoder's unconditional tokens. With guidance,
     both halves go through the network in one batch, unconditional first, with the same motion scopes. `generator`
@@ -165,13 +173,41 @@ def sample(
         velocity_BTCHW = batch.velocity(latents_BTCHW, timestep, guidance.at(timestep, steps))
         # 4. Go from x_t to x_s. The solver is of second order: it extrapolates x0 from this step's and the last one's,
         #    and needs the last timestep for the ratio of the step lengths.
-        latents_BTCHW, clean_BTCHW = scheduler.step(
-            velocity_BTCHW, clean_BTCHW, timestep, before, latents_BTCHW, generator=generator, return_dict=False
-        )
+        if sampler == "ode":
+            places = before, timestep, timestep - TIMESTEPS // steps
+            latents_BTCHW, clean_BTCHW = _ode_step(velocity_BTCHW, clean_BTCHW, places, latents_BTCHW)
+        else:
+            latents_BTCHW, clean_BTCHW = scheduler.step(
+                velocity_BTCHW, clean_BTCHW, timestep, before, latents_BTCHW, generator=generator, return_dict=False
+            )
         before = timestep
         if progress:
             progress(done, steps)
     return latents_BTCHW
+
+
+def _ode_step(
+    velocity_BTCHW: Tensor, clean_before_BTCHW: Tensor | None, timesteps: tuple[int | None, int, int], x_BTCHW: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return x_s and x0 by `ode` of `sample`; `timesteps` are the one before, t and s, negative after the last step."""
+    before, now, after = timesteps
+    signal, spread = _SIGNAL[now].item(), _SPREAD[now].item()
+    clean_BTCHW = signal * x_BTCHW - spread * velocity_BTCHW
+    if after < 0:
+        return clean_BTCHW, clean_BTCHW
+    step = _log_snr(after) - _log_snr(now)
+    direction_BTCHW = clean_BTCHW
+    if before is not None and clean_before_BTCHW is not None:  # the step from pure noise is infinite, its term is 0
+        ratio = step / (_log_snr(now) - _log_snr(before))
+        direction_BTCHW = clean_BTCHW + ratio / 2 * (clean_BTCHW - clean_before_BTCHW)
+    kept, added = _SPREAD[after].item() / spread, -_SIGNAL[after].item() * math.expm1(-step)
+    return kept * x_BTCHW + added * direction_BTCHW, clean_BTCHW
+
+
+def _log_snr(timestep: int) -> float:
+    """Half of the logarithm of the signal-to-noise ratio, lambda_t; minus infinity at pure noise."""
+    abar = _ABAR[timestep].item()
+    return math.log(abar / (1 - abar)) / 2 if abar > 0 else -math.inf
 
 
 def draw(
@@ -183,6 +219,7 @@ def draw(
     seed: int,
     steps: int,
     guidance: Guidance,
+    sampler: Sampler = "sde",
     progress: Callable[[int, int], None] | None = None,
 ) -> Tensor:
     """Draw the latents of shots with a shot decoder, [B, T, C, H, W]; for the other arguments see `sample`."""
@@ -195,6 +232,7 @@ def draw(
         generator=torch.Generator().manual_seed(seed),
         steps=steps,
         guidance=guidance,
+        sampler=sampler,
         progress=progress,
     )
 
@@ -214,10 +252,14 @@ class _Batch:
 
     def velocity(self, latents_BTCHW: Tensor, timestep: int, scale: float) -> Tensor:
         """Guided velocity v_u + w (v_c - v_u). Guiding x0 instead is equivalent: at fixed x_t, x0 is affine in v."""
-        latents_BTCHW = latents_BTCHW.repeat(self.copies, 1, 1, 1, 1)
+        size = len(latents_BTCHW)
+        copies = 1 if scale == 1.0 else self.copies
+        tokens_BLD, scope_B = self.tokens_BLD[-copies * size :], self.scope_B
+        latents_BTCHW = latents_BTCHW.repeat(copies, 1, 1, 1, 1)
         timesteps_B = torch.full((len(latents_BTCHW),), timestep, device=latents_BTCHW.device)
-        predicted_BTCHW = self.denoise_fn(latents_BTCHW, self.tokens_BLD, timesteps_B, self.scope_B).float()
-        if self.copies == 1:
+        scope_B = None if scope_B is None else scope_B[-copies * size :]
+        predicted_BTCHW = self.denoise_fn(latents_BTCHW, tokens_BLD, timesteps_B, scope_B).float()
+        if copies == 1:
             return predicted_BTCHW
         without_BTCHW, with_BTCHW = predicted_BTCHW.chunk(2)
         return without_BTCHW + scale * (with_BTCHW - without_BTCHW)

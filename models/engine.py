@@ -24,7 +24,7 @@ from transformers import LlamaTokenizer
 from models.checkpoint import Checkpoint, precision_of
 from models.config import ModelConfig
 from models.diffusion import Guidance, draw
-from models.engine_options import EngineOptions, PartProgress, check_steps, unwatched
+from models.engine_options import EngineOptions, PartProgress, unwatched
 from models.frames import decode_latents
 from models.game_model import GameModel
 from models.shot_decoder import ShotDecoder
@@ -62,8 +62,8 @@ class Engine:
         self.shot_decoder = shot_decoder
         self.autoencoder = autoencoder
         self.device = device_of(options.device)
-        self.steps = options.steps
-        self.guidance = Guidance(config.conventions.guidance, options.guidance)
+        self.sampling = options.sampling_of(config)
+        self.guidance = Guidance(config.conventions.guidance, self.sampling.guidance, self.sampling.guided)
         if options.compile:
             shot_decoder.compile()
         self._offloaded: dict[nn.Module, OffloadedNetwork] = {}
@@ -81,9 +81,9 @@ class Engine:
         Raises:
             UserError: a missing or incomplete checkpoint, `steps` that do not divide 1000, or an unknown device.
         """
-        check_steps(options.steps)
         device = device_of(options.device)
         checkpoint = Checkpoint.open(folder)
+        options.sampling_of(checkpoint.config)
         load_device = "cpu" if options.offload else device
         video, language = precision_of("transformer", device), precision_of("language_model", device)
         decoder = checkpoint.shot_decoder(load_device, video)
@@ -126,7 +126,7 @@ class Engine:
         progress("game model", 1, 1)
         # 2. Draw the latents of the shot, conditioned on the shot tokens and the motion scope of the predicted level.
         scope_px = self.config.scope_of(prediction.state.level)
-        progress("denoising", 0, self.steps)
+        progress("denoising", 0, self.sampling.steps)
         with self._timed(self.shot_decoder, "denoising", seconds):
             latents_BTCHW = draw(
                 self.shot_decoder,
@@ -134,8 +134,9 @@ class Engine:
                 self._unconditional_BLD,
                 torch.tensor([scope_px]) if self.config.shot_decoder.motion_scope else None,
                 seed=seed,
-                steps=self.steps,
+                steps=self.sampling.steps,
                 guidance=self.guidance,
+                sampler=self.sampling.sampler,
                 progress=partial(progress, "denoising"),
             )
         # 3. Decode the latents to frames. The decoder packs 8n + 1 frames, and only `shown_frames` are shown.

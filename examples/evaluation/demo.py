@@ -28,7 +28,6 @@ from examples.miniature.dataset import write_cast
 from flows.console.terminal import say
 from models.checkpoint_writer import writing
 from models.config import mini_config
-from models.engine_options import SHIPPED_GUIDANCE, SHIPPED_STEPS
 from models.hub import quietly
 from models.shipped import shipped
 from models.untrained import new_checkpoint
@@ -68,8 +67,7 @@ def run_demo(out: Path, server: Sequence[str]) -> str:
     say("4 of 5: games and measures")
     named = [word for name, folder in agents.items() for word in ("--agent", f"{name}={folder}")]
     yardsticks = ("--cast", cast, "--clip", out / "clip", "--note", NOTE)
-    fast = ("--steps", str(SHIPPED_STEPS), "--guidance", str(SHIPPED_GUIDANCE))
-    run_command("evaluate", "run", out / "evaluation", "--benchmark", benchmark, *named, *server, *yardsticks, *fast)
+    run_command("evaluate", "run", out / "evaluation", "--benchmark", benchmark, *named, *server, *yardsticks)
     say("5 of 5: the judge, a stand-in for a multimodal model, and the report")
     return run_command("evaluate", "judge", out / "evaluation", *server, "--cast", cast)
 

@@ -11,8 +11,9 @@ from examples.miniature.games import SETS, MakerWithoutPast
 from examples.miniature.recogniser_network import Recogniser
 from flows.console.terminal import say
 from models.checkpoint import Checkpoint, identity_of
+from models.config import MINI_SAMPLING
 from models.engine import Engine
-from models.engine_options import SHIPPED_GUIDANCE, SHIPPED_STEPS, EngineOptions
+from models.engine_options import EngineOptions
 from models.turns import TurnMaker
 from pipeline.core.atomic import write_json
 from pipeline.core.errors import UserError
@@ -46,9 +47,9 @@ class MeasuredModel:
             return MakerWithoutPast(load_baseline(self.trained.folder, device="cpu"))
         return self.engine()
 
-    def engine(self, guidance: float = SHIPPED_GUIDANCE) -> Engine:
+    def engine(self, guidance: float = MINI_SAMPLING.guidance) -> Engine:
         """Load a checkpoint as `play` loads the model of the package."""
-        return Engine.load(self.trained.folder, EngineOptions("cpu", SHIPPED_STEPS, guidance))
+        return Engine.load(self.trained.folder, EngineOptions("cpu", MINI_SAMPLING.steps, guidance))
 
 
 def measured_models(out: Path) -> list[MeasuredModel]:
@@ -82,7 +83,7 @@ def measure(
     made_from = {
         "version": _VERSION,
         "seed": seed,
-        "sampler": [SHIPPED_STEPS, SHIPPED_GUIDANCE],
+        "sampler": [MINI_SAMPLING.steps, MINI_SAMPLING.guidance],
         "recogniser": identity_of(sorted((out / "recogniser" / "result").iterdir())),
         "data": [Catalog.read(open_shards(out / data, split)).fingerprint for _, data, split in SETS],
     }

@@ -35,7 +35,7 @@ from flows.console.progress import Bars
 from flows.console.terminal import say
 from models.checkpoint import Checkpoint
 from models.engine import Engine
-from models.engine_options import SHIPPED_GUIDANCE, SHIPPED_STEPS, EngineOptions
+from models.engine_options import EngineOptions
 from models.frames import encode_frames
 from models.turns import GameState, turn_seed
 from pipeline.core.atomic import write_json
@@ -74,7 +74,7 @@ def train_on_film(out: Path) -> None:
     result = folder / MAIN / "adapt" / "result"
 
     def measured() -> list[Path]:
-        engine = Engine.load(result, EngineOptions("cpu", SHIPPED_STEPS, SHIPPED_GUIDANCE))
+        engine = Engine.load(result, EngineOptions("cpu"))
         with Bars().watching():
             drawn = {split: list(_drawn(engine, folder / "dataset", split)) for split in SPLITS}
         write_json(folder / "memorised.json", memorised(engine, drawn["train"], drawn["val"]))

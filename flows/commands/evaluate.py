@@ -15,7 +15,7 @@ from flows.commands.model import need_networks
 from flows.commands.play import stoppable
 from flows.console.progress import Bars, importing
 from flows.console.terminal import console, say
-from models.engine_options import EngineOptions
+from models.engine_options import EngineOptions, Sampler
 from pipeline.core.errors import UserError, disk_errors
 
 if TYPE_CHECKING:
@@ -67,10 +67,14 @@ def run(
     ] = None,
     note: Annotated[list[str], typer.Option(help="Sentence for the head of the report. Repeatable.")] = [],  # noqa: B006  # copied by typer
     seed: Annotated[int, typer.Option(min=0, help="All agents play a game from the same noise.")] = 0,
-    steps: Annotated[int, typer.Option(help="Denoising steps of checkpoints; divides 1000.")] = EngineOptions.steps,
+    steps: Annotated[
+        int | None,
+        typer.Option(help="Denoising steps of checkpoints, a divisor of 1000. Unset, here and below: their own."),
+    ] = None,
     guidance: Annotated[
-        float, typer.Option(min=1, max=20, help="Guidance scale of checkpoints; a baseline's is in its folder.")
-    ] = EngineOptions.guidance,
+        float | None, typer.Option(min=1, max=20, help="Guidance scale of checkpoints; a baseline's is in its folder.")
+    ] = None,
+    sampler: Annotated[Sampler | None, typer.Option(help="Sampler of checkpoints, see `play`.")] = None,
     server: Annotated[
         str | None, typer.Option(help="Server of a language model that gives baselines their scenes and states.")
     ] = None,
@@ -91,7 +95,7 @@ def run(
     need_networks()
     from flows.evaluate.inputs import Yardsticks
 
-    options = EngineOptions(device, steps, guidance, offload)
+    options = EngineOptions(device, steps, guidance, offload, sampler=sampler)
     yardsticks = Yardsticks(cast, clip, dreamsim, data, tuple(note))
     endpoint = _endpoint(server, model, api_key_env)
     _check(out, benchmark, agent, steps, yardsticks)
@@ -104,13 +108,14 @@ def run(
     typer.echo(out / "report.html")
 
 
-def _check(out: Path, benchmark: Path, agents: list[str], steps: int, yardsticks: Yardsticks) -> None:
+def _check(out: Path, benchmark: Path, agents: list[str], steps: int | None, yardsticks: Yardsticks) -> None:
     """Raise a UserError for an unusable input, before we import the networks' packages and play games."""
     from flows.evaluate.inputs import TypedAgent
     from models.engine_options import check_steps
     from training.evaluation.benchmark import read_benchmark
 
-    check_steps(steps)
+    if steps is not None:
+        check_steps(steps)
     read_benchmark(benchmark)
     for text in agents:
         TypedAgent.of(text)

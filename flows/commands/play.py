@@ -13,10 +13,10 @@ from flows.commands.model import AgentName, need_networks
 from flows.commands.review import Port
 from flows.console.progress import STOPPED, Bars, importing
 from flows.console.terminal import say
-from models.engine_options import SHIPPED_GUIDANCE, SHIPPED_STEPS, EngineOptions
+from models.engine_options import EngineOptions, Sampler
 from pipeline.core.errors import UserError
 
-MODEL_ONLY = ("serve", "port", "open", "steps", "guidance", "compile")
+MODEL_ONLY = ("serve", "port", "open", "steps", "guidance", "sampler", "compile")
 """Options that a baseline does not have; its steps and guidance are in its `baseline.json`."""
 
 
@@ -42,8 +42,7 @@ def play(
     steps: Annotated[
         int | None,
         typer.Option(
-            help="Denoising steps per turn, a divisor of 1000; fewer are faster. Unset: "
-            f"{EngineOptions.steps}, and {SHIPPED_STEPS} without --checkpoint."
+            help="Denoising steps per turn, a divisor of 1000; fewer are faster. Unset, as below: the checkpoint's."
         ),
     ] = None,
     guidance: Annotated[
@@ -51,9 +50,12 @@ def play(
         typer.Option(
             min=1,
             max=20,
-            help="Strength with which a shot follows its tokens; 1 is twice as fast. Unset: "
-            f"{EngineOptions.guidance:g}, and {SHIPPED_GUIDANCE:g} without --checkpoint.",
+            help="Strength with which a shot follows its tokens; 1 is twice as fast.",
         ),
+    ] = None,
+    sampler: Annotated[
+        Sampler | None,
+        typer.Option(help="`sde` draws with fresh noise in every step, `ode` with noise at the start alone."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="With --game: the same seed gives the same game.")] = 0,
     device: Annotated[str | None, typer.Option(help="`cpu`, `cuda` or `cuda:1`. [default: a GPU if available]")] = None,
@@ -96,15 +98,12 @@ def play(
         raise UserError("--agent needs --checkpoint: the folder of the baseline")
     need_networks()
     _check_paths(checkpoint, game, out, agent)
-    usual_steps, usual_guidance = EngineOptions.steps, EngineOptions.guidance
     if not checkpoint:
         with importing():
             from models.shipped import shipped
 
         checkpoint = shipped().folder
-        usual_steps, usual_guidance = SHIPPED_STEPS, SHIPPED_GUIDANCE
-    steps, guidance = usual_steps if steps is None else steps, usual_guidance if guidance is None else guidance
-    options = EngineOptions(device, steps, guidance, offload, compile)
+    options = EngineOptions(device, steps, guidance, offload, compile, sampler)
     with stoppable():
         if game and out:
             with importing():

@@ -77,7 +77,7 @@ def _random_weights(agent: Checkpoint | BaselineFolder) -> Iterator[str]:
 
 def _settings_of(config: ModelConfig) -> dict[str, str]:
     """Return the settings of a checkpoint's networks as text, by dotted name such as `shot_encoder.variant`."""
-    sections = ("shot_encoder", "shot_decoder", "game_model", "conventions")
+    sections = ("shot_encoder", "shot_decoder", "game_model", "conventions", "sampling")
     nested = {f"{name}.{key}": value for name in sections for key, value in getattr(config, name).model_dump().items()}
     levels = " / ".join(f"{value:.3g}" for value in config.level_values)
     return {"size": config.size, **{key: str(value) for key, value in nested.items()}, "level_values": levels}
@@ -102,13 +102,15 @@ def run_evaluation(
     Raises:
         UserError: the request cannot be met, or differs from the request in the folder.
     """
-    check_steps(options.steps)
+    if options.steps is not None:
+        check_steps(options.steps)
     games = read_benchmark(benchmark)
     asked = EvaluationRequest(
         benchmark_sha256=games.sha256,
         seed=seed,
         steps=options.steps,
         guidance=options.guidance,
+        sampler=options.sampler,
         agents=read_agents(agents, games, endpoint.model if endpoint else ""),
     )
     with held(out, "animegamer evaluate run"):

@@ -134,12 +134,12 @@ def resumed_or_new(out: Path, settings: GameSettings, instructions: Sequence[str
     """
     if not (out / "game.json").exists() or not (folder := GameFolder.open(out)).turns:
         return GameFolder.create(out, settings)
-    for name, before in folder.settings:
-        if before != getattr(settings, name):
-            raise GameError(
-                f"{out} holds a game begun with {name} {before}, and this game has {getattr(settings, name)}; use the "
-                "same, or name another --out"
-            )
+    if name := folder.settings.unlike(settings):
+        before, now = getattr(folder.settings, name), getattr(settings, name)
+        raise GameError(
+            f"{out} holds a game begun with {name} {before}, and this game has {now}; use the same, "
+            "or name another --out"
+        )
     _check_same_game(folder, instructions)
     return folder
 

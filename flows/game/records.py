@@ -9,10 +9,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
+import torch
 from pydantic import Field, ValidationError
 
-from models.checkpoint import Checkpoint
-from models.engine_options import EngineOptions, check_steps
+from models.checkpoint import Checkpoint, precision_of
+from models.engine import device_of
+from models.engine_options import EngineOptions, Sampler
 from models.tokens import State
 from models.turns import Turn
 from pipeline.core.errors import UserError, disk_errors
@@ -23,6 +25,10 @@ class GameError(UserError):
     """A game folder cannot be used as requested; the message names the file and the remedy."""
 
 
+UNRECORDED = "not recorded"
+"""Precision of games begun before it was recorded."""
+
+
 class GameSettings(Record):
     """`game.json`: the settings of every turn of the game."""
 
@@ -30,6 +36,10 @@ class GameSettings(Record):
     seed: int = Field(0, ge=0, description="the same seed and instructions give the same game")
     steps: int = Field(50, ge=1, description="denoising steps")
     guidance: float = Field(6.0, ge=0, description="strength with which the shot tokens are followed")
+    sampler: Sampler = Field("sde", description="sampler of the shots")
+    guided: tuple[int, int] = Field((0, 999), description="first and last timestep with guidance")
+    precision: str = Field(UNRECORDED, description="floating-point formats of game model and shot decoder")
+    compile: bool = Field(False, description="the shot decoder was compiled")
     checkpoint: str = Field(description="identity of the checkpoint")
     window_turns: int = Field(ge=1, description="turns that the game model sees, the one to predict included")
     fps: int = Field(ge=1, description="frames per second of the shots")
@@ -41,16 +51,26 @@ class GameSettings(Record):
         Raises:
             UserError: the checkpoint is incomplete, or `steps` does not divide 1000.
         """
-        check_steps(options.steps)
         config = checkpoint.config
         return cls(
             seed=seed,
-            steps=options.steps,
-            guidance=options.guidance,
+            **options.sampling_of(config).model_dump(),
+            precision=_precision(device_of(options.device)),
+            compile=options.compile,
             checkpoint=checkpoint.identity(),
             window_turns=config.game_model.window_turns,
             fps=config.shot_decoder.fps,
         )
+
+    def unlike(self, other: GameSettings) -> str | None:
+        """Return the name of the first setting in which another game differs, None if it can continue this one."""
+        return next((name for name, own in self if own not in (getattr(other, name), UNRECORDED)), None)
+
+
+def _precision(device: torch.device) -> str:
+    """Return the floating-point formats of game model and shot decoder on a device, as `bfloat16, float16`."""
+    formats = [precision_of(part, device) for part in ("language_model", "transformer")]
+    return ", ".join(str(each).removeprefix("torch.") for each in dict.fromkeys(formats))
 
 
 class Changes(Record):

@@ -39,13 +39,14 @@ from flows.game.records import GameError, GameSettings, TurnRecord
 from flows.web.page_server import PageServer, address_of, error_reply, listening, page_app, until_stopped
 from flows.web.play_games import Drawing, Games, Status, UnplayableError, is_disk_full, reason, report
 from models.checkpoint import Checkpoint
-from models.config import ModelConfig
+from models.config import ModelConfig, Sampling
 from models.engine import Engine
 from models.engine_options import EngineOptions
 from models.tokens import instruction_ids
 from models.turns import Values
 from pipeline.core.atomic import replacing
 from pipeline.core.errors import DiskError, UserError
+from pipeline.core.plain_text import counted
 from pipeline.core.records import RecordError
 from pipeline.video.clip_files import read_clip
 
@@ -114,7 +115,8 @@ def make_app(games: Games, config: ModelConfig) -> FastAPI:
     """Return the application of the game page and its API for games with a checkpoint of this configuration."""
     app = page_app(files("flows.web") / "play_page")
     app.state.games = games
-    info = {**config.model_dump(include={"characters", "motions", "places", "about"}), "start": asdict(Values())}
+    words = config.model_dump(include={"characters", "motions", "places", "about"})
+    info = {**words, "drawn": how_drawn(games.settings, config.sampling), "start": asdict(Values())}
 
     @app.get("/api/info")
     def read_info() -> dict[str, Any]:
@@ -124,6 +126,19 @@ def make_app(games: Games, config: ModelConfig) -> FastAPI:
     _add_games(app, games)
     _add_media(app)
     return app
+
+
+def how_drawn(settings: GameSettings, own: Sampling) -> str:
+    """Return sentences on the sampling of the shots, and on the checkpoint's own if it differs."""
+    asked = Sampling.model_validate(settings.model_dump(include=set(Sampling.model_fields)))
+    said = f"Each shot takes {_in_words(asked)}."
+    return said if asked == own else f"{said} The checkpoint's own are {_in_words(own)}."
+
+
+def _in_words(sampling: Sampling) -> str:
+    first, last = sampling.guided
+    part = "" if (first, last) == Sampling().guided else f" from timestep {last} to {first}"
+    return f"{counted(sampling.steps, 'step')} ({sampling.sampler}) with guidance {sampling.guidance:g}{part}"
 
 
 def _add_errors(app: FastAPI) -> None:

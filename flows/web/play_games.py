@@ -209,7 +209,7 @@ class Games:
     def _check_game(self, folder: GameFolder, after: str | None) -> None:
         if after is not None and all(turn.id != after for turn in folder.turns):
             raise UnplayableError("This game has no such turn to continue from.")
-        if folder.settings != self.settings.model_copy(update={"seed": folder.settings.seed}):
+        if folder.settings.unlike(self.settings.model_copy(update={"seed": folder.settings.seed})):
             raise UnplayableError(
                 "This game was played with another checkpoint or other settings, so it cannot continue here. "
                 "Start a new game, or start the server with the old settings."

@@ -21,7 +21,7 @@ from examples.world.puppets import CAST
 from examples.world.scenery import PLACES
 from models.checkpoint import Checkpoint
 from models.engine import Engine
-from models.engine_options import SHIPPED_GUIDANCE, SHIPPED_STEPS, EngineOptions
+from models.engine_options import EngineOptions
 from models.shipped import PACKED, shipped
 from models.turns import GameState, turn_seed
 from pipeline.core.config import ShardSettings
@@ -99,7 +99,7 @@ def test_stories_that_the_packed_model_was_trained_on_are_named(
 @pytest.mark.slow
 def test_turns_show_who_and_where_as_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    engine = Engine.load(shipped().folder, EngineOptions("cpu", SHIPPED_STEPS, SHIPPED_GUIDANCE))
+    engine = Engine.load(shipped().folder, EngineOptions("cpu"))
     truth = {
         (name, place): still(replace(BASE, cue=replace(BASE.cue, actor=name), place=place))
         for name in CAST

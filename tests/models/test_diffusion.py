@@ -113,6 +113,45 @@ def test_a_run_equals_the_solver_of_the_paper(steps: int):
     np.testing.assert_allclose(run(steps=steps).numpy(), expected, atol=2e-5)
 
 
+@pytest.mark.parametrize("steps", [1, 2, 10, 50])
+def test_an_ode_run_equals_the_solver_of_the_paper_and_draws_noise_once(steps: int):
+    stride = 1000 // steps
+    times = [999 - i * stride for i in range(steps)]
+    shares = [*ABAR[times], 1.0]
+    with np.errstate(divide="ignore"):
+        log_snr = [0.5 * (np.log(share) - np.log(1 - share)) for share in shares]
+    x = torch.randn(1, *SHAPE, generator=torch.Generator().manual_seed(5)).double().numpy()
+    before = x
+    for i, time in enumerate(times):
+        clean = math.sqrt(shares[i]) * x - math.sqrt(1 - shares[i]) * toy_np(x, time, 0.3 + 0.2)
+        h = log_snr[i + 1] - log_snr[i]
+        aim = clean + (clean - before) * h / (2 * (log_snr[i] - log_snr[i - 1])) if 1 < i < steps - 1 else clean
+        x = math.sqrt((1 - shares[i + 1]) / (1 - shares[i])) * x + math.sqrt(shares[i + 1]) * (1 - np.exp(-h)) * aim
+        before = clean
+    np.testing.assert_allclose(run(steps=steps, sampler="ode").numpy(), x, atol=2e-5)
+
+
+def test_more_steps_of_the_ode_come_closer_to_its_solution():
+    solution = run(steps=1000, sampler="ode")
+    errors = [float((run(steps=steps, sampler="ode") - solution).abs().mean()) for steps in (10, 20, 40)]
+    assert errors[0] > 2 * errors[1] > 4 * errors[2]
+
+
+def test_outside_its_interval_guidance_costs_nothing_and_changes_nothing():
+    tokens, sizes = drawn(1, 2, 3), []
+
+    def spy(latents: Tensor, given: Tensor, timesteps: Tensor, scopes: Tensor | None) -> Tensor:
+        sizes.append(len(latents))
+        assert torch.equal(given[-1:], tokens)
+        return toy(latents, given, timesteps, scopes)
+
+    options = {"steps": 10, "guidance": Guidance("constant", 6.0, (300, 700))}
+    sample(spy, SHAPE, tokens, drawn(1, 2, 3, seed=1), None, generator=torch.Generator().manual_seed(0), **options)
+    assert sizes == [1, 1, 1, 2, 2, 2, 2, 1, 1, 1]  # at 999, 899, ... 99
+    never = run(guidance=Guidance("constant", 6.0, (998, 998)))
+    assert torch.equal(never, run(guidance=Guidance("constant", 1.0)))
+
+
 @pytest.mark.parametrize("kind", ["constant", "published"])
 def test_guidance_moves_from_the_unconditional_to_the_conditional(kind: str):
     def network(x: np.ndarray, time: int) -> np.ndarray:

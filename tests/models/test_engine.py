@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from models.checkpoint import Checkpoint
-from models.checkpoint_writer import save_shot_decoder
-from models.config import PUBLISHED_VALUES
+from models.checkpoint_writer import save_config, save_shot_decoder
+from models.config import PUBLISHED_VALUES, Sampling
+from models.diffusion import Guidance
 from models.engine import Engine
 from models.engine_options import EngineOptions
 from models.turns import GameState, Turn
@@ -47,6 +50,38 @@ def test_merged_adapters_draw_the_same_shot(tmp_path: Path) -> None:
     assert np.abs(frames - expected).max() <= 2
     untouched = play(Engine.load(brief_checkpoint(), EngineOptions("cpu", steps=2, guidance=2.0))).frames_THWC
     assert np.abs(frames - untouched).max() > 20
+
+
+def test_a_checkpoint_is_sampled_as_it_says_unless_asked_otherwise(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(brief_checkpoint(), tmp_path / "checkpoint"))
+    before = Checkpoint.open(folder)
+    identity = before.identity()
+    assert before.config.sampling == Sampling(sampler="sde", steps=50, guidance=6.0)  # a checkpoint that says nothing
+    own = Sampling(sampler="ode", steps=2, guidance=2.0, guided=(0, 600))
+    save_config(folder, before.config.replaced(sampling=own))
+    assert Checkpoint.open(folder).identity() == identity  # a game records its sampling beside it
+    engine = Engine.load(folder, EngineOptions("cpu"))
+    assert (engine.sampling, engine.guidance) == (own, Guidance("constant", 2.0, (0, 600)))
+    assert len(play(engine).frames_THWC) == 9
+    asked = EngineOptions("cpu", steps=4, guidance=1.0, sampler="sde").sampling_of(engine.config)
+    assert asked == Sampling(sampler="sde", steps=4, guidance=1.0, guided=(0, 600))
+
+
+@pytest.mark.parametrize(
+    ("sampling", "fault"),
+    [
+        ({"sampler": "euler"}, "sampling.sampler: Input should be 'sde' or 'ode'"),
+        ({"steps": 30}, "steps must divide 1000"),
+        ({"guided": (700, 300)}, "guided must be two rising timesteps"),
+    ],
+)
+def test_a_sampling_that_nobody_can_do_is_named_with_its_file(
+    tmp_path: Path, sampling: dict[str, Any], fault: str
+) -> None:
+    text = json.loads((brief_checkpoint() / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**text, "sampling": sampling}))
+    with pytest.raises(UserError, match=rf"{tmp_path}/config.json is not valid.*{fault}"):
+        Checkpoint.open(tmp_path)
 
 
 def test_a_last_frame_that_only_repeats_is_left_out_if_the_checkpoint_notes_it() -> None:

@@ -18,8 +18,7 @@ from typing import Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from models.config import LEVELS, PUBLISHED_VALUES, Base, Size, read_settings
-from models.engine_options import SHIPPED_GUIDANCE, SHIPPED_STEPS
+from models.config import LEVELS, MINI_SAMPLING, PUBLISHED_VALUES, Base, Size, read_settings
 from pipeline.core.errors import UserError
 from pipeline.core.records import faults_of
 from pipeline.core.settings import Settings
@@ -181,7 +180,7 @@ def tiny(kind: BaselineKind) -> BaselineConfig:
 def mini() -> BaselineConfig:
     """Return GC at the size of `mini`."""
     base, size = Base(id=inside_id("video")), {"height": 64, "width": 96}
-    video = VideoSettings(base=base, steps=SHIPPED_STEPS, guidance=SHIPPED_GUIDANCE, whole=True, **size)
+    video = VideoSettings(base=base, steps=MINI_SAMPLING.steps, guidance=MINI_SAMPLING.guidance, whole=True, **size)
     return BaselineConfig(kind="gc", size="mini", video=video)
 
 

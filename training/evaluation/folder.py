@@ -22,6 +22,7 @@ from typing import Literal, Self
 
 from pydantic import Field, ValidationError
 
+from models.engine_options import Sampler
 from pipeline.core.atomic import held, replacing, write_json
 from pipeline.core.errors import UserError, disk_errors
 from pipeline.core.records import Record, faults_of
@@ -68,8 +69,9 @@ class EvaluationRequest(Record):
     schema_version: Literal[1] = 1
     benchmark_sha256: str
     seed: int = Field(0, ge=0, description="all agents play a game from the same seed, every game from another")
-    steps: int = Field(50, ge=1, description="denoising steps of checkpoints")
-    guidance: float = Field(6.0, ge=0, description="guidance scale of checkpoints")
+    steps: int | None = Field(50, ge=1, description="denoising steps of checkpoints; null here and below: their own")
+    guidance: float | None = Field(6.0, ge=0, description="guidance scale of checkpoints")
+    sampler: Sampler | None = Field(None, description="sampler of checkpoints")
     agents: tuple[AgentEntry, ...] = Field(min_length=1)
     options: tuple[str, ...] = Field((), description="options that its games were last measured with, as typed")
     notes: tuple[str, ...] = Field((), description="sentences on the networks and data of the last measurement")
@@ -80,7 +82,7 @@ class EvaluationRequest(Record):
         Raises:
             ValueError: the requests differ in anything else.
         """
-        for name in ("benchmark_sha256", "seed", "steps", "guidance"):
+        for name in ("benchmark_sha256", "seed", "steps", "guidance", "sampler"):
             if getattr(self, name) != getattr(asked, name):
                 raise ValueError(f"it was begun with {name} {getattr(self, name)}, not {getattr(asked, name)}")
         stored = {agent.name: agent for agent in self.agents}

@@ -44,7 +44,7 @@ export class Composer {
   }
 
   /** Offers the characters, motions and places met in training, and says what can be played. */
-  offer({ characters, motions, places, about }) {
+  offer({ characters, motions, places, about, drawn }) {
     for (const name of characters) this.#chip(name, false);
     const words = [...characters, ...motions, ...places];
     at("names").replaceChildren(...words.map((word) => this.#wordButton(word)));
@@ -53,6 +53,7 @@ export class Composer {
     this.#offerFor("background-text", at("places"), places);
     at("about").textContent = about;
     at("about").hidden = !about;
+    at("drawn").textContent = drawn;
     this.#preview();
   }
 

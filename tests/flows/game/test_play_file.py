@@ -9,8 +9,10 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -147,22 +149,33 @@ def played(tmp_path: Path) -> Path:
 @pytest.mark.slow
 def test_another_game_is_not_mixed_in(tmp_path: Path, played: Path) -> None:
     before = shots(played)
-    refused: list[tuple[dict[str, float], list[str], str]] = [
+    refused: list[tuple[dict[str, Any], list[str], str]] = [
         ({"seed": 4}, STORY, "begun with seed 3, and this game has 4"),
         ({"guidance": 3.0}, STORY, "begun with guidance 6.0, and this game has 3.0"),
+        ({"sampler": "ode"}, STORY, "begun with sampler sde, and this game has ode"),
+        ({"compile": True}, STORY, "begun with compile False, and this game has True"),
         ({}, [STORY[0], "something else"], "turn 2 there is .Qiqi does thing 2., in the game file it is .something"),
         ({}, STORY[:1], "more turns than the game file"),
     ]
     for changed, lines, expected in refused:
-        settings = {"seed": 3, "steps": 1, "guidance": 6.0, **changed}
-        options = EngineOptions("cpu", int(settings["steps"]), settings["guidance"])
+        seed = changed.pop("seed", 3)
+        options = replace(ONE_STEP, **changed)
         game = written(tmp_path / "game.txt", *lines)
         with pytest.raises(GameError, match=rf"(?s){expected}.*--out"):
-            play_file(game, brief_checkpoint(), played, options, int(settings["seed"]))
+            play_file(game, brief_checkpoint(), played, options, seed)
     assert shots(played) == before
     play_turn(GameFolder.open(played), PaintedEngine(), "went back", "0001")
     with pytest.raises(GameError, match=r"branches at turn 0002-1.*--out"):
         play_file(written(tmp_path / "game.txt", *STORY), brief_checkpoint(), played, ONE_STEP, seed=3)
+
+
+def test_a_game_of_an_older_release_goes_on_and_one_of_another_precision_does_not(tmp_path: Path) -> None:
+    checkpoint = Checkpoint.open(brief_checkpoint())
+    now = GameSettings.of(checkpoint, ONE_STEP, seed=3)
+    assert now.precision == "float32"
+    old = GameSettings.model_validate(now.model_dump(exclude={"sampler", "guided", "precision", "compile"}))
+    assert old.unlike(now) is None
+    assert now.model_copy(update={"precision": "bfloat16, float16"}).unlike(now) == "precision"
 
 
 @pytest.mark.slow

@@ -12,6 +12,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from flows.game.records import GameSettings
+from flows.web.play_app import how_drawn
+from models.config import Sampling
 from tests.support.servers.played_page import GradientEngine, Player, Served, served
 
 PORT = re.compile(r"http://127\.0\.0\.1:(\d+)/")
@@ -115,6 +118,15 @@ def test_the_server_stops_while_a_page_is_connected(tmp_path: Path) -> None:
     with served(tmp_path) as game:
         player.http = httpx.Client(base_url=game.address, verify=False)
         assert player.read() == {"turns": [], "drawing": None}
+
+
+def test_the_page_says_how_shots_are_drawn_and_what_the_checkpoint_says() -> None:
+    settings = GameSettings(steps=10, guidance=2.0, checkpoint="painted", window_turns=4, fps=8)
+    said = how_drawn(settings, Sampling())
+    assert said.endswith("with guidance 2. The checkpoint's own are 50 steps (sde) with guidance 6.")
+    own = Sampling(sampler="ode", steps=1, guidance=2.0, guided=(200, 800))
+    drawn = settings.model_copy(update=own.model_dump())
+    assert how_drawn(drawn, own) == "Each shot takes 1 step (ode) with guidance 2 from timestep 800 to 200."
 
 
 @pytest.mark.slow

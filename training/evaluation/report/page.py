@@ -175,7 +175,9 @@ def _commands(evaluation: EvaluationFolder) -> dict[str, str]:
     run = ["animegamer", "evaluate", "run", out, "--benchmark", str(evaluation.path / "benchmark.jsonl")]
     for agent in request.agents:
         run += ["--agent", f"{agent.name}={agent.folder}"]
-    run += ["--seed", str(request.seed), "--steps", str(request.steps), "--guidance", f"{request.guidance:g}"]
+    run += ["--seed", str(request.seed)]
+    asked = {name: getattr(request, name) for name in ("steps", "guidance", "sampler")}
+    run += [word for name, value in asked.items() if value is not None for word in (f"--{name}", str(value))]
     routers = [agent.router for agent in request.agents if agent.router]
     routed = ["--server", "URL", "--model", routers[0]] if routers else []
     return {
