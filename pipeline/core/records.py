@@ -295,10 +295,10 @@ class Motion(Record):
     clip_id: str
     flow_model: str
     scope_px: float = Field(description="mean optical-flow magnitude above 0.2 px, in clip pixels per step")
-    camera_px: float = Field(description="camera part of the scope: magnitude of the motion of the place")
+    camera_px: float = Field(description="speed of the camera: mean motion of the place, in clip pixels per step")
     camera_kind: CameraKind | None = Field(default=None, description="move of the camera; null: undecided")
     camera_direction: CameraDirection | None = Field(default=None, description="null: it has none, or is undecided")
-    unique_frames: int = Field(description="drawings: frames that differ from the one before, the first counted")
+    unique_frames: int = Field(description="drawings: frames that differ from the one before, or a held figure's")
 
     @property
     def camera(self) -> str | None:

@@ -7,17 +7,20 @@ grid. With the threshold background_px:
     T   = {t : |M_t| > STRAY_SHARE * P, and frames t and t + 1 are not the same picture coded twice}
 
     scope  = sum_{t in T} sum_{p in M_t} |u_t(p)|  /  sum_{t in T} |M_t|
-    camera = sum_{t in T} |M_t| * mean_{p in M_t} |C_t(p) - p|  /  sum_{t in T} |M_t|
+    camera = sum_{t in T} |M_t| * mean_p |C_t(p) - p|  /  sum_{t in T} |M_t|
 
 C_t is the motion of the place in step t (`camera`), or the identity if the place is not found or moves by less than
-background_px; its mean takes every eighth pixel in each direction. Both values are in pixels per frame step, and 0 if T
-is empty. Because held frames and background are left out, a clip on threes, or a figure before a still background,
-scores the speed of what moves.
+background_px; its mean takes every eighth pixel of the picture in each direction, since in a flat place that zooms or
+rotates only the edges move visibly. Both values are in pixels per frame step, and 0 if T is empty. Because held frames
+and background are left out, a clip on threes, or a figure before a still background, scores the speed of what moves.
+
+Drawings are frames that differ from the one before. While the camera moves or the film weaves, every frame does; if a
+figure is drawn anew only every second frame or less often (on twos, threes or fours), its drawings count instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, ClassVar
@@ -45,6 +48,13 @@ FAINT_LUMA, FAINT_SHARE = 4, 1e-3
 """A step that is not above this either is the same picture coded twice, which changes 6e-5 of the picture; a pan by
 half a pixel changes 0.04 or more."""
 
+REDRAWN_LUMA, REDRAWN_SHARE, NOISE_SHARE, NOISE_OF_MOST = 12, 2e-4, 5e-5, 0.02
+"""If the camera is not static, a new drawing leaves more than this luma unexplained on more than this share of it.
+Shares below the noise, or below so much of the largest share, are alike."""
+HELD_RATIO, HELD_LASTS, HELD_LEAST = 3.0, 0.75, 0.2
+"""Drawings are held if new ones leave this many times the share of held ones, if this share of the new ones stays for a
+step, and if at least this share of the steps has a new one: fives are not told from a single event."""
+
 STRAY_SHARE = 1e-4
 """Moving pixels on at most this share are noise: otherwise, a dozen wrong vectors in a fade would set the scope."""
 
@@ -54,7 +64,7 @@ class MeasureMotion(Stage):
     """Stage `motion`: the motion of every clip. Levels follow from the dataset's edges and are not stored here."""
 
     name: ClassVar[str] = "motion"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     needs: ClassVar[tuple[str, ...]] = ("cut",)
 
     settings: MotionSettings
@@ -160,17 +170,23 @@ class _ClipMeasurer:
     drawings_THW: Frames
     tally: _Tally
     camera: CameraTracker = field(default_factory=CameraTracker)
+    moves: dict[int, CameraStep | None] = field(default_factory=dict)
+    """Motion of the place in each step that changes the picture; None if it is not found."""
 
     def add(self, step: int, vectors_HW2: Vectors) -> None:
         before_HW, after_HW = self.drawings_THW[step : step + 2]
         if not _same_picture(before_HW, after_HW):
-            self.tally.add(vectors_HW2, self.camera.step(before_HW, after_HW), before_HW.shape)
+            self.moves[step] = self.camera.step(before_HW, after_HW)
+            self.tally.add(vectors_HW2, self.moves[step], before_HW.shape)
 
     def result(self) -> ClipMotion:
         kind, direction = self.camera.result(self.drawings_THW[0])
         camera_px = 0.0 if kind == "static" else self.tally.mean(self.tally.camera)
         scope_px = self.tally.mean(self.tally.magnitudes)
-        return ClipMotion(scope_px, camera_px, kind, direction, count_drawings(self.drawings_THW))
+        drawings = count_drawings(self.drawings_THW)
+        if kind != "static":
+            drawings = min(drawings, _count_held(self.drawings_THW, self.moves) or drawings)
+        return ClipMotion(scope_px, camera_px, kind, direction, drawings)
 
 
 def count_drawings(drawings_THW: Frames) -> int:
@@ -180,6 +196,44 @@ def count_drawings(drawings_THW: Frames) -> int:
         if _changed_share(last_HW, drawing_HW, DRAWN_LUMA) > DRAWN_SHARE:
             count, last_HW = count + 1, drawing_HW
     return count
+
+
+def _count_held(drawings_THW: Frames, moves: Mapping[int, CameraStep | None]) -> int | None:
+    """Count the drawings of a figure that is held for a few steps before a place that moves; None if none is."""
+    shares_T = np.zeros(len(drawings_THW) - 1)
+    for step, move in moves.items():
+        planes = move.planes if move else ()
+        shares_T[step] = _redrawn_share(drawings_THW[step], drawings_THW[step + 1], planes)
+    # the widest gap between the shares separates held drawings from new ones
+    sorted_T = np.maximum(np.sort(shares_T), max(NOISE_SHARE, NOISE_OF_MOST * shares_T.max(initial=0)))
+    gaps = sorted_T[1:] / sorted_T[:-1] * (sorted_T[1:] >= REDRAWN_SHARE)
+    if gaps.max(initial=0) < HELD_RATIO:
+        return None
+    new_T = shares_T >= sorted_T[gaps.argmax() + 1]
+    stay = np.count_nonzero(new_T[:-1] & ~new_T[1:]) >= HELD_LASTS * np.count_nonzero(new_T[:-1])
+    return 1 + int(new_T.sum()) if stay and new_T.mean() >= HELD_LEAST else None
+
+
+def _redrawn_share(before_HW: Frames, after_HW: Frames, planes: Sequence[Transform]) -> float:
+    """Share of the picture that neither rests nor moves with a plane of the place, forwards and backwards.
+
+    Where a figure passes, the place is covered or appears: it is unexplained in one of the two ways only.
+    """
+    after_is_new_HW = _unexplained(before_HW, after_HW, planes)
+    back = [np.asarray(cv2.invertAffineTransform(plane), np.float64) for plane in planes]
+    before_is_gone_HW = cv2.dilate(_unexplained(after_HW, before_HW, back).astype(np.uint8), np.ones((5, 5)))
+    return float(np.mean(after_is_new_HW & (before_is_gone_HW > 0)))
+
+
+def _unexplained(before_HW: Frames, after_HW: Frames, planes: Sequence[Transform]) -> npt.NDArray[np.bool_]:
+    """Pixels of a drawing that no motion of the other gives within a pixel: edges at fractions of a pixel differ."""
+    size, window = before_HW.shape[::-1], np.ones((3, 3), np.uint8)
+    moved = [before_HW, *(cv2.warpAffine(before_HW, plane, size, borderMode=cv2.BORDER_REPLICATE) for plane in planes)]
+    rests = [
+        cv2.max(cv2.subtract(after_HW, cv2.dilate(one_HW, window)), cv2.subtract(cv2.erode(one_HW, window), after_HW))
+        for one_HW in moved
+    ]
+    return np.asarray(np.min(rests, axis=0) > REDRAWN_LUMA)
 
 
 def _drawings(frames: Frames) -> Frames:
@@ -215,20 +269,18 @@ class _Tally:
         self.pixels += len(moving_N)
         self.magnitudes += float(moving_N.sum(dtype=np.float64))
         if camera:
-            displacement_px = _mean_displacement(camera.transform, moving_HW, drawing_shape)
+            displacement_px = _mean_displacement(camera.transform, drawing_shape)
             self.camera += len(moving_N) * displacement_px * (displacement_px >= self.background_px)
 
     def mean(self, total: float) -> float:
         return total / self.pixels if self.pixels else 0.0
 
 
-def _mean_displacement(transform: Transform, moving_HW: npt.NDArray[np.bool_], drawing_shape: tuple[int, ...]) -> float:
-    """Mean displacement of the moving pixels (every eighth in each direction) by a drawing's motion, in clip pixels."""
-    rows, columns = np.nonzero(moving_HW[::8, ::8])
-    if len(rows) == 0:
-        return 0.0
-    pitch = 8 * drawing_shape[0] / moving_HW.shape[0]
-    places = np.stack((columns * pitch, rows * pitch, np.ones(len(rows))))
+def _mean_displacement(transform: Transform, drawing_shape: tuple[int, ...]) -> float:
+    """Mean displacement of the picture (every eighth pixel in each direction) by a drawing's motion, in clip pixels."""
+    pitch = 8 * DRAWING_SCALE
+    rows_HW, columns_HW = np.mgrid[pitch / 2 : drawing_shape[0] : pitch, pitch / 2 : drawing_shape[1] : pitch]
+    places = np.stack((columns_HW.ravel(), rows_HW.ravel(), np.ones(rows_HW.size)))
     return float(np.linalg.norm(transform @ places - places[:2], axis=0).mean()) / DRAWING_SCALE
 
 
