@@ -63,7 +63,6 @@ class Engine:
         self.autoencoder = autoencoder
         self.device = device_of(options.device)
         self.sampling = options.sampling_of(config)
-        self.guidance = Guidance(config.conventions.guidance, self.sampling.guidance, self.sampling.guided)
         if options.compile:
             shot_decoder.compile()
         self._offloaded: dict[nn.Module, OffloadedNetwork] = {}
@@ -97,6 +96,11 @@ class Engine:
             checkpoint.autoencoder(load_device, video),
             options,
         )
+
+    @property
+    def guidance(self) -> Guidance:
+        """Guidance of the sampling, by the checkpoint's convention."""
+        return Guidance(self.config.conventions.guidance, self.sampling.guidance, self.sampling.guided)
 
     @property
     def window_turns(self) -> int:
