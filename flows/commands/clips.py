@@ -28,6 +28,10 @@ CharacterOption = Annotated[
 TagOption = Annotated[
     list[str] | None, typer.Option(help="Only clips with this value of a tag, as EV=forest. Several times: all.")
 ]
+WithoutOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="FLAG", help="Only clips without this flag, as logo. Several times: none of these."),
+]
 SearchOption = Annotated[
     str, typer.Option(help="Only clips with all these words, or beginnings of words, in caption, reasons or names.")
 ]
@@ -39,6 +43,7 @@ def clip_choice(
     level: str | None = None,
     character: list[str] | None = None,
     tag: list[str] | None = None,
+    without: list[str] | None = None,
     verdict: Verdict | None = None,
     search: str = "",
 ) -> ClipChoice:
@@ -51,6 +56,7 @@ def clip_choice(
         levels=None if level is None else parse_levels(level),
         characters=tuple(character or ()),
         tags=tuple(map(parse_tag, tag or ())),
+        without=tuple(without or ()),
         verdict=verdict,
         words=search,
     )
@@ -63,6 +69,7 @@ def clips(
     level: LevelOption = None,
     character: CharacterOption = None,
     tag: TagOption = None,
+    without: WithoutOption = None,
     verdict: Annotated[Verdict | None, typer.Option(help="Only clips with this verdict.")] = None,
     search: SearchOption = "",
     csv: Annotated[bool, typer.Option("--csv", help="Print everything known about each clip, as CSV.")] = False,
@@ -79,7 +86,7 @@ def clips(
     from pipeline.publish.clip_rows import clip_rows
     from pipeline.publish.seen_clips import seen_clips
 
-    choice = clip_choice(film, split, level, character, tag, verdict, search)
+    choice = clip_choice(film, split, level, character, tag, without, verdict, search)
     opened = open_tables(dataset).dataset
     everything = seen_clips(opened)
     rows = clip_rows(opened, choice.of(opened.record, everything))

@@ -15,6 +15,7 @@ from flows.commands.clips import (
     SearchOption,
     SplitOption,
     TagOption,
+    WithoutOption,
     clip_choice,
 )
 from flows.commands.dataset import DatasetPlace, open_workspace
@@ -47,6 +48,7 @@ def export(
     level: LevelOption = None,
     character: CharacterOption = None,
     tag: TagOption = None,
+    without: WithoutOption = None,
     search: SearchOption = "",
     captions: Annotated[
         Literal["instruction", "sentence", "tags"] | None,
@@ -87,7 +89,7 @@ def export(
         trainer=TRAINERS[trainer],
         out=Path(out),
         preset=PRESETS[preset] if preset else None,
-        choice=clip_choice(film=film, split=split, level=level, character=character, tag=tag, search=search),
+        choice=clip_choice(film, split, level, character, tag, without, search=search),
         form=CaptionForm(captions) if captions else None,
         trigger=trigger.strip(),
         names=parse_names(name or ()),

@@ -243,6 +243,7 @@ def _answers(clip: ReviewableClip, doubts: Sequence[Doubt]) -> dict[str, Any]:
         "level": clip.level,
         "camera": clip.camera,
         "quality": clip.quality,
+        "overlays": clip.overlays,
         "reasons": clip.reasons,
         "source": caption.source if caption else None,
         "machine": known,

@@ -279,6 +279,16 @@ class Looks(Record):
         known = {name: getattr(self, name) for name in QUALITY}
         return ", ".join(f"{name} {value:.2f}" for name, value in known.items() if value is not None)
 
+    @property
+    def overlays(self) -> str:
+        """Boxes of text and logos and widths of bars in pixels, as `logo 600,20 to 690,60`; empty if there are none."""
+        boxes = (("text", self.text_boxes), ("logo", self.logo_boxes))
+        said = [
+            f"{name} {box.left},{box.top} to {box.right},{box.bottom}" for name, found in boxes for box in found or ()
+        ]
+        bars = [f"{side} {width}" for side, width in self.bars or () if width]
+        return "; ".join([*said, *([f"bars {', '.join(bars)}"] if bars else [])])
+
 
 QUALITY = ("sharpness", "blockiness", "banding")
 """Fields of `Looks` that state the picture quality."""

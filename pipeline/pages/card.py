@@ -78,6 +78,7 @@ def _values(summary: Summary, card: CardSettings) -> dict[str, Any]:
         "reviewers": list(summary.reviews.reviewers.items()),
         "findings": (*summary.reviews.findings, *summary.reviews.remarks),
         "audit": summary.audit,
+        "flagged": sorted(Counter(flag for clip in kept if clip.verdict for flag in clip.verdict.flags).items()),
         "doubts": sorted(Counter(kind for clip in kept if clip.caption for kind in kinds_of(clip.caption)).items()),
         "stages": made_with(summary),
         "software": software(summary),

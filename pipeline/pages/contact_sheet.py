@@ -159,6 +159,7 @@ def _row(film: int, seen: SeenClip, reasons: Mapping[str, int], characters: Mapp
         seen.split if seen.fate == "kept" else None,
         _review(seen),
         (seen.looks and seen.looks.quality) or None,
+        (seen.looks and seen.looks.overlays) or None,
     ]
 
 

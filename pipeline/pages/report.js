@@ -5,7 +5,7 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const pictures = document.getElementById("pictures").textContent.split("\n");
 const COLUMNS = ["film", "suffix", "scene", "index", "start", "end", "level", "scope", "camera", "fate", "reasons", "duplicateOf",
-  "characters", "caption", "tags", "split", "review", "quality", "better"];
+  "characters", "caption", "tags", "split", "review", "quality", "overlays", "better"];
 const clips = data.clips.map((row, number) => Object.assign(Object.fromEntries(COLUMNS.map((name, i) => [name, row[i]])), {number}));
 const grid = document.getElementById("grid");
 const form = document.getElementById("filter-form");
@@ -222,7 +222,7 @@ function openViewer(position) {
     ["Split", clip.split ?? "in no shard"],
     ["Motion", clip.scope === null ? "not measured" : `${levelOf(clip)}, scope ${clip.scope} px per step`],
     ["Camera", clip.camera ?? "undecided"],
-    ["Picture", clip.quality ?? "not measured"],
+    ["Picture", clip.quality ?? "not measured"], ["Overlays", clip.overlays ?? "none found"],
     ["Characters", clip.characters === null ? "not measured" : charactersOf(clip).join(", ") || "none"],
     ["Caption", clip.caption ?? "none"], ["Tags", clip.tags ?? "none"], ["Clip", clipId(clip)]];
   if (clip.review) facts.push(["Review", clip.review]);

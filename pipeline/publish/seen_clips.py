@@ -159,6 +159,8 @@ class ClipChoice:
     characters: tuple[str, ...] = ()
     tags: tuple[tuple[str, str], ...] = ()
     """Pairs of a tag and its whole value, see `parse_tag`."""
+    without: tuple[str, ...] = ()
+    """Flags that a clip must not have."""
     verdict: ClipFate | None = None
     words: str = ""
     """Words or beginnings of words in the caption, the reasons, the flags, the film's name or the clip's id."""
@@ -190,6 +192,7 @@ class ClipChoice:
             and (self.levels is None or seen.level in self.levels)
             and _folded(self.characters) <= _folded(_characters(seen))
             and all(_fold(_value(seen, tag)) == _fold(value) for tag, value in self.tags)
+            and not _folded(self.without) & {flag.partition(":")[0] for flag in _folded(seen.flags)}
         )
 
 

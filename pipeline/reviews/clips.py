@@ -34,6 +34,8 @@ class ReviewableClip:
     """Kind and direction of the camera's move; None if it is undecided."""
     quality: str
     """Picture quality in words; empty if it is not measured."""
+    overlays: str
+    """Boxes of text and logos, and bars, in words; empty if there are none."""
     kept: bool
     """True if the clip is a sample of the dataset."""
     keep: bool | None
@@ -69,12 +71,12 @@ def _rows(
     verdicts = {row.clip_id: row for row in folder.read_if_made("screened", Verdict)}
     verdicts |= {row.clip_id: row for row in folder.read_if_made("verdicts", Verdict)}
     motions = {row.clip_id: row for row in folder.read_if_made("motion", Motion)}
-    qualities = {row.clip_id: row.quality for row in folder.read_if_made("looks", Looks)}
+    looks = {row.clip_id: row for row in folder.read_if_made("looks", Looks)}
     captions = {row.clip_id: row for row in folder.read_if_made("captions", Caption)}
     published = with_reviews(captions.values(), read_reviewed(folder))
     for clip in sorted(clips, key=lambda clip: clip.start_seconds):
         verdict = verdicts.get(clip.clip_id)
-        motion = motions.get(clip.clip_id)
+        motion, seen = motions.get(clip.clip_id), looks.get(clip.clip_id)
         reasons = tuple(reason for reason in verdict.reasons if reason != BY_REVIEW) if verdict else ()
         yield ReviewableClip(
             **clip.model_dump(include={"film_id", "clip_id", "scene", "index", "start_seconds", "end_seconds"}),
@@ -84,7 +86,8 @@ def _rows(
             level=verdict.level if verdict else None,
             scope_px=motion.scope_px if motion else None,
             camera=motion.camera if motion else None,
-            quality=qualities.get(clip.clip_id, ""),
+            quality=seen.quality if seen else "",
+            overlays=seen.overlays if seen else "",
             kept=bool(verdict and verdict.keep),
             keep=not reasons if verdict else None,
             reasons=reasons,

@@ -32,7 +32,7 @@ export class Panel {
       playing(this.video, true);
     }
     const film = this.clips.info.films[row.film];
-    at("where").textContent = [`${clock(row.start)} – ${clock(row.end)}`, `scene ${row.scene}`, row.level ? `level ${row.level}` : "", row.camera ? `camera: ${row.camera}` : "", row.quality].filter(Boolean).join(" · ");
+    at("where").textContent = [`${clock(row.start)} – ${clock(row.end)}`, `scene ${row.scene}`, row.level ? `level ${row.level}` : "", row.camera ? `camera: ${row.camera}` : "", row.quality, row.overlays].filter(Boolean).join(" · ");
     at("film-name").textContent = film;
     at("film-name").title = row.id;
     const reasons = (row.reasons ?? []).map((reason) => `dropped: ${reason}`);

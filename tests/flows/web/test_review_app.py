@@ -177,6 +177,7 @@ def doubted(number: int, scope_px: float | None = 4.0, **caption: Any) -> Review
         level=2,
         scope_px=scope_px,
         quality="",
+        overlays="",
         camera=None,
         kept=True,
         keep=True,

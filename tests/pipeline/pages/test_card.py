@@ -11,12 +11,13 @@ import pytest
 import yaml
 
 from pipeline.core.config import CardSettings, Config
-from pipeline.core.records import Caption, FieldStretch, RecordError
+from pipeline.core.records import Bars, Box, Caption, FieldStretch, Looks, RecordError, Verdict
 from pipeline.core.store import Dataset
 from pipeline.pages.card import write_card
 from pipeline.pages.report import write_report
 from pipeline.publish.card_text import licence_id, plain_line
 from pipeline.publish.shards import write_shards
+from pipeline.reviews.clips import reviewable
 from tests.support.datasets.made_dataset import CAST, MODEL, make_dataset
 
 HOSTILE = "a | b\n# [x](http://evil.example) <script>alert(1)</script> `rm` \u202eko.mkv"
@@ -79,6 +80,21 @@ def test_doubts_about_captions_are_counted_on_both_pages(tmp_path: Path) -> None
     assert int(rows["social alone"][0]) > 0
     page = write_report(dataset).read_text(encoding="utf-8")
     assert "social alone</" in page[page.index('data-tag="flags"') :].split("</table>")[0]
+
+
+def test_flags_are_counted_and_overlays_are_said(tmp_path: Path) -> None:
+    dataset, config = published(tmp_path)
+    assert "with a flag" not in write_card(dataset, config.card).read_text(encoding="utf-8")
+    folder = dataset.folders()[0]
+    verdicts, looks = folder.read("verdicts", Verdict), folder.read("looks", Looks)
+    folder.write("verdicts", [row.model_copy(update={"flags": ("logo",)}) for row in verdicts])
+    logo, bars = Box(left=600, top=20, right=690, bottom=60), Bars(left=0, top=60, right=0, bottom=58)
+    folder.write("looks", [row.model_copy(update={"logo_boxes": (logo,), "bars": bars}) for row in looks])
+    kept = sum(row.keep for row in verdicts)
+    assert f"Samples with a flag: `logo` {kept}." in write_card(dataset, config.card).read_text(encoding="utf-8")
+    said = "logo 600,20 to 690,60; bars top 60, bottom 58"
+    assert said in write_report(dataset).read_text(encoding="utf-8")
+    assert all(clip.overlays.endswith(said) for clip in reviewable(dataset, None)[: len(looks)])
 
 
 @pytest.mark.parametrize(("model", "ran"), [(MODEL, True), ("gpt-4o", False)])

@@ -75,6 +75,22 @@ def test_tag_has_its_whole_value(dataset: Dataset) -> None:
     assert negative == [seen for seen in clips if seen.caption and seen.caption.ST == -1]
 
 
+def test_clips_with_a_flag_are_left_out(dataset: Dataset) -> None:
+    folder = dataset.folders()[0]
+    verdicts = folder.read("verdicts", Verdict)
+    flagged = [row.clip_id for row in verdicts if row.keep][:2]
+    folder.write(
+        "verdicts", [row.model_copy(update={"flags": ("logo",) * (row.clip_id in flagged)}) for row in verdicts]
+    )
+    try:
+        kept = {seen.clip.clip_id for seen in chosen(dataset, ClipChoice(verdict="kept"))}
+        unmarked = {seen.clip.clip_id for seen in chosen(dataset, ClipChoice(without=("Logo", "text"), verdict="kept"))}
+        assert kept - unmarked == {*flagged}
+        assert len(chosen(dataset, ClipChoice(without=("text",)))) == len(seen_clips(dataset))
+    finally:
+        folder.write("verdicts", verdicts)
+
+
 def test_words_are_found_by_their_beginnings(dataset: Dataset) -> None:
     everything = chosen(dataset, ClipChoice(verdict="kept"))
     assert chosen(dataset, ClipChoice(words="BROOM rid", verdict="kept")) == everything
