@@ -280,7 +280,7 @@ class SelectionSettings(Settings):
     )
     prefer: Literal["first", "quality"] = Field(
         "first",
-        description="of near-duplicates in different films, keep the first added, or the better copy with the other's "
+        description="of near-duplicates, keep the first added, or the better copy with the other's caption and "
         "reviews; the report names better copies",
     )
     max_still_share: Share | None = Field(None, description="still share above this: too still; unset keeps all")

@@ -320,6 +320,10 @@ KEPT = "kept: "
 """Start of the flag of a caption that was kept although ingredients changed; the names of the ingredients follow."""
 
 
+COPIED = "copied: "
+"""Start of the flag of a caption that a better copy of a clip took over; the id of the clip follows."""
+
+
 class Caption(Record):
     """The structured answer about a clip. A tag that was not measured is null, and training masks it."""
 
@@ -342,6 +346,16 @@ class Caption(Record):
     sentence: str | None = Field(default=None, description="the clip in a sentence")
     flags: tuple[str, ...] = Field(default=(), description="doubts about the caption, for review")
     raw_sentence: str | None = Field(default=None, description="the sentence as the captioner wrote it, usable or not")
+
+    @property
+    def by_model(self) -> bool:
+        """True if it is a model's, from a usable reply."""
+        return self.fault is None and self.source != "rules"
+
+    @property
+    def is_copied(self) -> bool:
+        """True if a better copy of a clip took it over."""
+        return any(flag.startswith(COPIED) for flag in self.flags)
 
     @property
     def is_kept(self) -> bool:

@@ -66,6 +66,7 @@ TABLES: dict[str, type[Record]] = {
     "screened": Verdict,  # before captions: clips not worth a request are dropped
     "captions": Caption,
     "reviewed": Reviewed,  # no table for a film without reviews
+    "carried": Caption,  # no table for a film without captions of displaced copies
     "verdicts": Verdict,
 }
 

@@ -300,6 +300,8 @@ def _caption_sentence(captions: CaptionSettings, summary: Summary) -> str:
     kept = sum(clip.caption.is_kept for clip in summary.kept if clip.caption)
     why = "from an earlier form of the questions, or without its replies"
     older = f"; {kept} of the kept clips have a caption {why}" if kept else ""
+    copied = sum(clip.caption.is_copied for clip in summary.kept if clip.caption)
+    older += f"; {copied} of the kept clips have the caption of a poorer copy" if copied else ""
     runs_code = summary.record.captioner in {model.repository for model in SERVED.values()}
     code = ", served with code of the model's repository (trust-remote-code)" if runs_code else ""
     by = f"{summary.record.captioner}{revision}{code}"

@@ -23,7 +23,15 @@ from pipeline.plan.identify import known_film
 from pipeline.publish import shards
 from pipeline.publish.samples import EPISODE, SHARD_SCHEMA
 from pipeline.publish.vocabulary import load_vocabulary
-from pipeline.reviews.applied import carried_over, load_reviews, review_path, save_reviewed
+from pipeline.reviews.applied import (
+    CARRIED,
+    TABLE,
+    captions_of_copies,
+    carried_over,
+    load_reviews,
+    review_path,
+    save_published,
+)
 from pipeline.reviews.audit_sample import AUDIT_FILES
 from pipeline.stages import selection
 from pipeline.stages.motion_levels import level_values
@@ -68,12 +76,16 @@ class Select:
         reviewed = {folder.film_id: reviews.rows(folder, record.cast) for folder in folders}
         chosen = self.config.selection
         facts = [selection.film_facts(folder, reviewed[folder.film_id], chosen) for folder in folders]
-        verdicts = selection.verdicts_of(facts, self.config.selection)
-        if self.config.selection.prefer == "quality":
+        verdicts = selection.verdicts_of(facts, chosen)
+        captions: dict[str, list[Caption]] = {}
+        if chosen.prefer == "quality":
             reviewed = carried_over(reviewed, verdicts)
+            made = {film.film_id: tuple((film.captions or {}).values()) for film in facts}
+            captions = captions_of_copies(made, verdicts)
         changed = False
         for folder in folders:
-            changed |= save_reviewed(folder, reviewed[folder.film_id])
+            changed |= save_published(folder, TABLE, reviewed[folder.film_id])
+            changed |= save_published(folder, CARRIED, captions.get(folder.film_id, ()))
             if verdicts_of(folder) != verdicts[folder.film_id]:
                 folder.write("verdicts", verdicts[folder.film_id])
                 changed = True
@@ -185,7 +197,7 @@ def _made_of(folder: FilmFolder) -> list[Any]:
     """
     records = {stage: record for stage in STAGE_NAMES if (record := folder.stage_record(stage))}
     stages = {stage: [record.fingerprint, record.result] for stage, record in records.items()}
-    tables = folder.marks(folder.table_path(table).name for table in ("reviewed", "verdicts"))
+    tables = folder.marks(folder.table_path(table).name for table in (TABLE, CARRIED, "verdicts"))
     made_of = [stages, [mark.sha256 for mark in tables.values()], folder.failure.reason if folder.failure else None]
     film = known_film(folder)  # None: its folder was deleted by hand
     return [*made_of, film and film.model_dump(include=EPISODE)]

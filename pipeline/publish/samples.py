@@ -43,7 +43,7 @@ from pipeline.core.records import (
 )
 from pipeline.core.store import DatasetRecord, FilmFolder
 from pipeline.publish.vocabulary import Vocabulary
-from pipeline.reviews.applied import BY_REVIEW_ALONE, read_reviewed, with_reviews
+from pipeline.reviews.applied import BY_REVIEW_ALONE, CARRIED, read_reviewed, with_reviews
 from pipeline.stages.motion_levels import Edges
 from prompts.tags import TAGS, instruction
 
@@ -263,7 +263,7 @@ def kept_clips(
     motions = {motion.clip_id: motion for motion in folder.read("motion", Motion)}
     looks = {row.clip_id: row for row in folder.read_if_made("looks", Looks)}
     film, reviewed = folder.film, read_reviewed(folder)
-    captions = with_reviews(folder.read("captions", Caption), reviewed)
+    captions = with_reviews([*folder.read("captions", Caption), *folder.read_if_made(CARRIED, Caption)], reviewed)
     kept = []
     for clip in folder.read("clips", Clip):
         if verdict := verdicts.pop(clip.clip_id, None):

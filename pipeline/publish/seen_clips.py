@@ -25,7 +25,7 @@ from pipeline.publish.coverage import NOT_JUDGED
 from pipeline.publish.samples import Split, scene_splits
 from pipeline.publish.shards import Index, read_index
 from pipeline.publish.vocabulary import Vocabulary, load_vocabulary
-from pipeline.reviews.applied import read_reviewed, with_reviews
+from pipeline.reviews.applied import read_captions, read_reviewed, with_reviews
 from pipeline.stages.selection import FAILED
 from prompts.tags import TAGS, instruction
 
@@ -112,7 +112,7 @@ def film_clips(folder: FilmFolder, splits: Mapping[int, Split], vocabulary: Voca
     verdicts = {row.clip_id: row for row in folder.read_if_made("verdicts", Verdict)}
     motions = {row.clip_id: row for row in folder.read_if_made("motion", Motion)}
     looks = {row.clip_id: row.model_copy(update={"hashes": ()}) for row in folder.read_if_made("looks", Looks)}
-    machine = {row.clip_id: row for row in folder.read_if_made("captions", Caption)}
+    machine = read_captions(folder)
     reviewed = read_reviewed(folder)
     captions = with_reviews(machine.values(), reviewed)
     published = {clip_id: vocabulary.applied(caption) for clip_id, caption in captions.items()}

@@ -1,8 +1,8 @@
 """Reviews applied to a dataset: reviewed values of each film's clips, captions with these values, and counts.
 
     reviews = load_reviews(dataset, review_path(dataset.root, config.review))
-    save_reviewed(folder, reviews.rows(folder, record.cast))                    table `reviewed`, at each publishing
-    with_reviews(folder.read("captions", Caption), read_reviewed(folder))       captions as they are published
+    save_published(folder, "reviewed", reviews.rows(folder, record.cast))       table `reviewed`, at each publishing
+    with_reviews(read_captions(folder).values(), read_reviewed(folder))         captions as they are published
 
 Verification, card and report read the table, so they agree with the shards despite later reviews, also on a machine
 without the review file. The captioner's captions stay unchanged in the table `captions`.
@@ -19,8 +19,8 @@ from pathlib import Path
 
 from pipeline.core.config import ReviewSettings
 from pipeline.core.plain_text import counted, first_few
-from pipeline.core.records import Caption, Clip, Reviewed, Verdict
-from pipeline.core.store import Dataset, FilmFolder, StoreError
+from pipeline.core.records import COPIED, Caption, Clip, Record, Reviewed, Verdict
+from pipeline.core.store import TABLES, Dataset, FilmFolder, StoreError
 from pipeline.reviews.decisions import (
     FIELDS,
     KEEP,
@@ -38,7 +38,8 @@ from pipeline.reviews.decisions import (
 from pipeline.reviews.matching import match
 from prompts.tags import words_pattern
 
-TABLE = "reviewed"
+TABLE, CARRIED = "reviewed", "carried"
+"""Tables of reviewed values, and of captions that better copies took over."""
 MOST_NAMED = 5
 """Lines, conflicts and faults that a finding lists; the others are counted."""
 BY_REVIEW_ALONE = ""
@@ -146,19 +147,25 @@ def read_reviewed(folder: FilmFolder) -> dict[str, Reviewed]:
     return {row.clip_id: row for row in folder.read_if_made(TABLE, Reviewed)}
 
 
-def save_reviewed(folder: FilmFolder, rows: Sequence[Reviewed]) -> bool:
-    """Write the reviewed values of a film, or remove their table if there are none; return False if nothing changed."""
-    path = folder.table_path(TABLE)
+def read_captions(folder: FilmFolder) -> dict[str, Caption]:
+    """Return the generated captions of a film, with those of displaced copies, by clip id. Raises StoreError."""
+    rows = (*folder.read_if_made("captions", Caption), *folder.read_if_made(CARRIED, Caption))
+    return {row.clip_id: row for row in rows}
+
+
+def save_published(folder: FilmFolder, table: str, rows: Sequence[Record]) -> bool:
+    """Write `reviewed` or `carried` of a film, or remove the table without rows; return False if nothing changed."""
+    path = folder.table_path(table)
     if not rows:
         existed = path.exists()
         path.unlink(missing_ok=True)
         return existed
     try:
-        if folder.read_if_made(TABLE, Reviewed) == rows:
+        if folder.read_if_made(table, TABLES[table]) == rows:
             return False
     except StoreError:
         pass  # damaged: it is written again
-    folder.write(TABLE, rows)
+    folder.write(table, rows)
     return True
 
 
@@ -195,6 +202,22 @@ def carried_over(
     for clip_id in sorted(rows):
         found[film_of[clip_id]].append(rows[clip_id])
     return found
+
+
+def captions_of_copies(
+    captions: Mapping[str, Sequence[Caption]], verdicts: Mapping[str, Sequence[Verdict]]
+) -> dict[str, list[Caption]]:
+    """Return, by film, a model's caption for each kept clip without one, from a near-duplicate that it displaces."""
+    rows = {row.clip_id: row for each in captions.values() for row in each if row.by_model}
+    film_of = {row.clip_id: film for film, each in verdicts.items() for row in each if row.keep}
+    found: dict[str, dict[str, Caption]] = {film: {} for film in verdicts}
+    for verdict in (verdict for each in verdicts.values() for verdict in each):
+        caption, kept = rows.get(verdict.clip_id), verdict.duplicate_of
+        if caption and kept in film_of and kept not in rows:
+            flags = (*caption.flags, f"{COPIED}{verdict.clip_id}")
+            copied = caption.model_copy(update={"clip_id": kept, "flags": flags})
+            found[film_of[kept]].setdefault(kept, copied)
+    return {film: list(each.values()) for film, each in found.items()}
 
 
 def _reviewed_caption(caption: Caption | None, review: Reviewed) -> Caption:

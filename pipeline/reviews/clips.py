@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pipeline.core.records import Caption, Clip, Looks, Motion, Verdict
 from pipeline.core.store import Dataset, FilmEntry, FilmFolder
-from pipeline.reviews.applied import film_clips, matched_reviews, read_reviewed, with_reviews
+from pipeline.reviews.applied import film_clips, matched_reviews, read_captions, read_reviewed, with_reviews
 from pipeline.reviews.decisions import Standing, read_decisions
 from pipeline.stages.selection import BY_REVIEW
 
@@ -72,7 +72,7 @@ def _rows(
     verdicts |= {row.clip_id: row for row in folder.read_if_made("verdicts", Verdict)}
     motions = {row.clip_id: row for row in folder.read_if_made("motion", Motion)}
     looks = {row.clip_id: row for row in folder.read_if_made("looks", Looks)}
-    captions = {row.clip_id: row for row in folder.read_if_made("captions", Caption)}
+    captions = read_captions(folder)
     published = with_reviews(captions.values(), read_reviewed(folder))
     for clip in sorted(clips, key=lambda clip: clip.start_seconds):
         verdict = verdicts.get(clip.clip_id)

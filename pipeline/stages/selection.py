@@ -7,7 +7,7 @@ verdicts over all films of a dataset, in the order they were added.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import inf, log
@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 from pipeline.core.config import SelectionSettings
 from pipeline.core.progress import Progress
 from pipeline.core.records import Caption, Clip, Film, Looks, Motion, Reviewed, Verdict
-from pipeline.core.stage import Outcome, Stage
-from pipeline.core.store import FilmFolder, StoreError
+from pipeline.core.stage import NOTHING_PENDING, Outcome, Pending, Stage
+from pipeline.core.store import Dataset, FilmFolder, StoreError
 from pipeline.stages.duplicates import HashedClip, find_repeats
 from pipeline.stages.motion_levels import Edges, level_of
 from pipeline.stages.stretches import Stretch, reasons_at, stretches_of
@@ -25,6 +25,7 @@ from pipeline.stages.stretches import Stretch, reasons_at, stretches_of
 FAILED = "failed: "
 """Prefix of the reason of a clip that a stage could not measure: it counts as failed, not as dropped."""
 
+NEAR_DUPLICATE = "near-duplicate"
 NOT_MEASURED = f"{FAILED}not measured"
 TEXT_STEP, SIZE_STEP, SHARPNESS_STEP = 0.005, 1.1, 1.05
 """Steps by which copies of a shot differ: share of the picture under text, ratio of their heights, of their sharpness.
@@ -57,9 +58,16 @@ class FilmFacts:
     """Value of the work in a clip: 2 for a review, 1 for a caption by a model."""
 
 
+_FilmClip = tuple[FilmFacts, Clip]
+
+
 @dataclass(frozen=True)
 class Screen(Stage):
-    """Stage `screened`: the verdicts that need neither captions nor other films."""
+    """Stage `screened`: the verdicts before captioning.
+
+    They do not depend on other films, except that a clip without a caption is dropped if the settings prefer quality
+    and it repeats a clip of another film that a model has captioned: it can take over that caption.
+    """
 
     name: ClassVar[str] = "screened"
     version: ClassVar[int] = 1
@@ -94,9 +102,56 @@ class Screen(Stage):
         work: dict[str, int] = {}
         with suppress(StoreError):  # a damaged table is made again, and counts as no work
             work = _work(folder.read_if_made("captions", Caption), folder.read_if_made("reviewed", Reviewed))
-        return verdicts_of([replace(_facts(folder, levels, None, self.settings), work=work)], self.settings)[
-            folder.film_id
+        facts = replace(_facts(folder, levels, None, self.settings), work=work)
+        verdicts = verdicts_of([facts], self.settings)[folder.film_id]
+        copies = self._copies(facts, {row.clip_id for row in verdicts if row.keep}, folder)
+        return [
+            row.model_copy(update={"keep": False, "reasons": (NEAR_DUPLICATE,), "duplicate_of": copies[row.clip_id]})
+            if row.clip_id in copies
+            else row
+            for row in verdicts
         ]
+
+    def pending(self, folder: FilmFolder, *, current: bool) -> Pending:
+        """Run again if clips of other films have lost or gained the captions that clips of this film take over."""
+        if not current or self.settings.prefer == "first":
+            return NOTHING_PENDING
+        rows = folder.read("screened", Verdict)
+        own = {row.clip_id for row in rows}
+        copies = {row.clip_id for row in rows if row.duplicate_of and row.duplicate_of not in own}
+        facts = replace(
+            _facts(folder, {}, None, self.settings), work=_work(folder.read_if_made("captions", Caption), ())
+        )
+        if self._copies(facts, {row.clip_id for row in rows if row.keep} | copies, folder).keys() == copies:
+            return NOTHING_PENDING
+        return Pending(uncollected=True, reason="captions of copies in other films have changed")
+
+    def _copies(self, facts: FilmFacts, wanted: Collection[str], folder: FilmFolder) -> dict[str, str]:
+        """Return the wanted clips without work that repeat a clip of another film with a model's caption."""
+        wanted = set(wanted) - facts.work.keys()
+        if self.settings.prefer == "first" or not self.settings.near_duplicates or not wanted:
+            return {}
+        ranked = [pair for other in _captioned_films(folder) for pair in other]
+        captioned = len(ranked)
+        ranked += [(facts, clip) for clip in facts.clips if clip.clip_id in wanted]
+        repeats = _repeats(ranked, self.settings)
+        return {
+            ranked[later][1].clip_id: ranked[earlier[0]][1].clip_id
+            for later, earlier in repeats.items()
+            if later >= captioned > earlier[0]
+        }
+
+
+def _captioned_films(folder: FilmFolder) -> Iterator[list[_FilmClip]]:
+    """Yield the clips with a model's caption of each other film in the dataset; a damaged film counts as none."""
+    for other in Dataset(folder.path.parent.parent).folders():
+        with suppress(StoreError):
+            captions = {row.clip_id: row for row in other.read_if_made("captions", Caption)}
+            if other.film_id != folder.film_id and any(row.by_model for row in captions.values()):
+                looks = {row.clip_id: row for row in other.read("looks", Looks)}
+                clips = tuple(other.read("clips", Clip))
+                film = FilmFacts(other.film_id, clips, looks, {}, captions, {})
+                yield [(film, clip) for clip in clips if _by_model(film, clip)]
 
 
 def film_facts(folder: FilmFolder, reviewed: Sequence[Reviewed], settings: SelectionSettings) -> FilmFacts:
@@ -112,20 +167,24 @@ def verdicts_of(films: Sequence[FilmFacts], settings: SelectionSettings) -> dict
 
     Of two clips that repeat each other, the reviewed one is kept, else the one with a caption by a model, else the one
     in the earlier film, and within a film the earlier one. If the settings prefer quality, the better copy comes first
-    among clips with a caption. Only a kept clip counts as an original. A review keeps a clip against every reason,
-    unless its motion is not measured.
+    among clips with a caption; a clip without one can take over the model's caption of a copy that it displaces. Only a
+    kept clip counts as an original. A review keeps a clip against every reason, unless its motion is not measured.
     """
     ranked = [(film, clip) for film in films for clip in film.clips]
-    ranked.sort(key=lambda pair: _place(pair[0], pair[1], settings))
-    repeats: Mapping[int, Sequence[int]] = {}
-    if settings.near_duplicates:
-        hashed = [_hashed(film, clip) for film, clip in ranked]
-        repeats = find_repeats(hashed, settings.duplicate_distance, settings.duplicate_gap_seconds)
+    ranked.sort(key=lambda pair: -pair[0].work.get(pair[1].clip_id, 0))
+    repeats = _repeats(ranked, settings)
+    givers: dict[int, list[int]] = {}
+    if settings.prefer == "quality" and all(film.captions is not None for film in films):
+        captioned = _captioned(ranked, repeats)
+        ranked.sort(key=lambda pair: (pair[1].clip_id not in captioned, *_copy_rank(*pair)))
+        repeats = _repeats(ranked, settings)
+        givers = _givers(ranked, repeats)
     verdicts: dict[str, Verdict] = {}
     kept: dict[int, str] = {}
     for position, (film, clip) in enumerate(ranked):
         original = next((kept[earlier] for earlier in repeats.get(position, ()) if earlier in kept), None)
-        verdict = verdicts[clip.clip_id] = _verdict(film, clip, original, settings)
+        takes = any(kept.keys().isdisjoint(repeats[giver]) for giver in givers.get(position, ()))
+        verdict = verdicts[clip.clip_id] = _verdict(film, clip, original, settings, takes_caption=takes)
         if verdict.keep:
             kept[position] = clip.clip_id
     return {film.film_id: [verdicts[clip.clip_id] for clip in film.clips] for film in films}
@@ -149,17 +208,44 @@ def _facts(
 
 def _work(captions: Iterable[Caption], reviewed: Iterable[Reviewed]) -> dict[str, int]:
     """Work in the clips of a film, as in `FilmFacts`."""
-    captioned = {row.clip_id: 1 for row in captions if row.fault is None and row.source != "rules"}
+    captioned = {row.clip_id: 1 for row in captions if row.by_model}
     return captioned | {row.clip_id: 2 for row in reviewed}
 
 
-def _place(film: FilmFacts, clip: Clip, settings: SelectionSettings) -> tuple[float, ...]:
-    """Place of a clip among its repeats: the smallest is kept, and of equal ones the first."""
-    work = -film.work.get(clip.clip_id, 0)
-    if settings.prefer == "first" or film.captions is None:
-        return (work,)
-    # screening leaves repeats within a film without a caption
-    return _lacks_caption(film, clip.clip_id), *copy_rank(clip, film.looks.get(clip.clip_id), film.lines), work
+def _repeats(ranked: Sequence[_FilmClip], settings: SelectionSettings) -> Mapping[int, Sequence[int]]:
+    """Earlier clips that each clip repeats, by position."""
+    if not settings.near_duplicates:
+        return {}
+    hashed = [_hashed(film, clip) for film, clip in ranked]
+    return find_repeats(hashed, settings.duplicate_distance, settings.duplicate_gap_seconds)
+
+
+def _captioned(ranked: Sequence[_FilmClip], repeats: Mapping[int, Sequence[int]]) -> set[str]:
+    """Ids of the clips with a caption, or with a copy that has one by a model."""
+    found = {clip.clip_id for film, clip in ranked if not _lacks_caption(film, clip.clip_id)}
+    for position, earlier in repeats.items():
+        one = ranked[position]
+        for other in (ranked[each] for each in earlier):
+            found.update(taker[1].clip_id for taker, giver in ((one, other), (other, one)) if _by_model(*giver))
+    return found
+
+
+def _givers(ranked: Sequence[_FilmClip], repeats: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
+    """Later clips with a model's caption that repeat each clip, by position."""
+    found: dict[int, list[int]] = {}
+    for later, earlier in repeats.items():
+        for position in earlier if _by_model(*ranked[later]) else ():
+            found.setdefault(position, []).append(later)
+    return found
+
+
+def _by_model(film: FilmFacts, clip: Clip) -> bool:
+    caption = (film.captions or {}).get(clip.clip_id)
+    return caption is not None and caption.by_model
+
+
+def _copy_rank(film: FilmFacts, clip: Clip) -> tuple[float, ...]:
+    return copy_rank(clip, film.looks.get(clip.clip_id), film.lines)
 
 
 def copy_rank(clip: Clip, looks: Looks | None, lines: int) -> tuple[float, ...]:
@@ -186,7 +272,9 @@ def _hashed(film: FilmFacts, clip: Clip) -> HashedClip:
     )
 
 
-def _verdict(film: FilmFacts, clip: Clip, original: str | None, settings: SelectionSettings) -> Verdict:
+def _verdict(
+    film: FilmFacts, clip: Clip, original: str | None, settings: SelectionSettings, *, takes_caption: bool
+) -> Verdict:
     looks, level = film.looks.get(clip.clip_id), film.levels.get(clip.clip_id)
     review = film.reviewed.get(clip.clip_id)
     noted = {reason for reason in ("text", "logo") if getattr(settings, reason) == "flag"}
@@ -200,7 +288,8 @@ def _verdict(film: FilmFacts, clip: Clip, original: str | None, settings: Select
         found += _reasons(looks, level, original, settings)
         flags = tuple(reason for reason in found if reason in noted)
         reasons = [reason for reason in found if reason not in noted]
-        if not reasons and settings.uncaptioned == "drop" and _lacks_caption(film, clip.clip_id):
+        lacks_caption = _lacks_caption(film, clip.clip_id) and not takes_caption
+        if not reasons and settings.uncaptioned == "drop" and lacks_caption:
             reasons.append("no caption")  # clips dropped for other reasons were never captioned
     if review and review.keep is False:
         reasons.append(BY_REVIEW)
@@ -226,7 +315,7 @@ def _reasons(looks: Looks, level: int, original: str | None, settings: Selection
     if looks.two_groups is not None and looks.two_groups > settings.max_two_groups:
         yield "two scenes"
     if original is not None:
-        yield "near-duplicate"
+        yield NEAR_DUPLICATE
     if _too_still(looks, level, settings):
         yield "too still"
 

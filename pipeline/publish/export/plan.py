@@ -33,7 +33,7 @@ from pipeline.publish.export.trainers import PRESETS, Preset, TableKind, Trainer
 from pipeline.publish.samples import is_by_rules_alone
 from pipeline.publish.seen_clips import ClipChoice, SeenClip, seen_clips
 from pipeline.remote.objects import is_address
-from pipeline.reviews.applied import load_reviews, read_reviewed, review_path
+from pipeline.reviews.applied import carried_over, load_reviews, read_reviewed, review_path
 
 RULES = "rules"
 _FILMS_NAMED = 6
@@ -147,10 +147,15 @@ def _unpublished(dataset: Dataset, config: Config) -> list[str]:
     """A notice if the review file has decisions that the dataset was not published with."""
     reviews = load_reviews(dataset, review_path(dataset.root, config.review))
     cast, changed = dataset.record.cast, set[str]()
+    rows = {folder.film_id: reviews.rows(folder, cast) for folder in dataset.folders()} if reviews.standings else {}
+    if config.selection.prefer == "quality":
+        made = {film_id: dataset.folder(film_id).read_if_made("verdicts", Verdict) for film_id in rows}
+        verdicts = {film_id: each for film_id, each in made.items() if each}
+        rows |= carried_over({film_id: rows[film_id] for film_id in verdicts}, verdicts)
     for folder in dataset.folders():
-        wanted = {row.clip_id: row for row in reviews.rows(folder, cast)} if reviews.standings else {}
-        made = read_reviewed(folder)
-        changed |= {clip_id for clip_id in wanted.keys() | made.keys() if wanted.get(clip_id) != made.get(clip_id)}
+        wanted = {row.clip_id: row for row in rows.get(folder.film_id, ())}
+        have = read_reviewed(folder)
+        changed |= {clip_id for clip_id in wanted.keys() | have.keys() if wanted.get(clip_id) != have.get(clip_id)}
     if not changed:
         return []
     return [f"reviews of {counted(len(changed), 'clip')} are not published yet; run `animegamer build` to use them"]

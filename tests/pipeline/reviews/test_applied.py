@@ -11,6 +11,7 @@ from typing import Any
 import cv2
 import pytest
 
+from pipeline.captions.reply_cache import has_replies
 from pipeline.core.config import checked
 from pipeline.core.progress import silent
 from pipeline.core.records import Caption, Clip, Verdict
@@ -30,6 +31,7 @@ from tests.support.datasets.built_dataset import SMALL, build_here
 from tests.support.media.films import make_film, write_film
 from tests.support.media.moving_pictures import pan, shaded, textured
 from tests.support.media.painted_clips import make_cast
+from tests.support.servers.caption_server import Answer, CaptionServer, good_what
 
 SCENES = [0, 80, 160]
 FRAMES = 240
@@ -375,3 +377,40 @@ def test_a_better_copy_takes_the_place_and_the_review_of_a_poor_one(tmp_path: Pa
     assert build(poor, fine, prefer="quality") == kept
     assert contents(data.root) == before
     assert build(poor, fine)["poor.mp4"] == [True] * clips
+
+
+@pytest.mark.slow
+def test_a_better_copy_takes_the_caption_of_a_poor_one_without_a_question(tmp_path: Path) -> None:
+    (fine, poor), data = film_and_copy(tmp_path), Dataset(tmp_path / "data")
+    with CaptionServer(lambda _: Answer(good_what(0)), read=lambda _: 0) as server:
+
+        def build(*films: Path) -> BuildRequest:
+            captions = {"captioner": "server", "endpoint": server.address, "model": "m"}
+            settings = {"looks": {"text": False}, "selection": {"prefer": "quality"}, "captions": captions}
+            build_here(request := BuildRequest(films=films, out=data.root, config=checked(settings, "test")))
+            assert verify(data) == []
+            return request
+
+        build(poor)
+        asked = len(server.requests)
+        assert asked > 0
+        request = build(poor, fine)
+        assert len(server.requests) == asked
+        first, second = data.folders()
+        given = first.read("captions", Caption)
+        kept = [seen for seen in seen_clips(data) if seen.fate == "kept"]
+        assert [seen.clip.film_id for seen in kept] == [second.film_id] * len(given)
+        for seen, caption in zip(kept, given, strict=True):
+            copied = {"clip_id": seen.clip.clip_id, "flags": (f"copied: {caption.clip_id}",)}
+            assert seen.caption == caption.model_copy(update=copied)
+            assert has_replies(first, caption.clip_id)
+        card = (data.root / "README.md").read_text()
+        assert f"{len(given)} of the kept clips have the caption of a poorer copy" in card
+
+        assert make_plan(request, Workspace(request.out)).unfinished == {}
+        # without the poor film, the model is asked about the fine one
+        record = data.record
+        data.save(record.model_copy(update={"films": record.films[1:]}))
+        alone = request.model_copy(update={"films": (str(fine),)})
+        [left] = make_plan(alone, Workspace(request.out)).unfinished.values()
+        assert [stage.name for stage in left] == ["screened", "captions"]

@@ -12,7 +12,7 @@ from pipeline.core.errors import UserError
 from pipeline.core.records import Caption, Clip, Verdict
 from pipeline.core.store import Dataset
 from pipeline.publish.vocabulary import load_vocabulary
-from pipeline.reviews.applied import load_reviews, save_reviewed
+from pipeline.reviews.applied import load_reviews, save_published
 from pipeline.reviews.audit import Results, audit_results, compare, draw_sample, sampled_clips
 from pipeline.reviews.audit_sample import ANSWERS_FILE, SAMPLE_FILE, Span, draw, read_sample, save_sample
 from pipeline.reviews.clips import reviewable
@@ -74,7 +74,7 @@ def test_an_audit_scores_reviews_and_a_comparison_the_machine(dataset: Dataset, 
     answer(dataset, "S", *["dog"] * 15, path=reviews)
     found = load_reviews(dataset, reviews)
     for folder in dataset.folders():
-        save_reviewed(folder, found.rows(folder, dataset.record.cast))
+        save_published(folder, "reviewed", found.rows(folder, dataset.record.cast))
     start_audit(dataset)
     answer(dataset, "S", *["dog"] * 15)
     assert rows_of(audit_results(dataset, {}))["S", "exact"][:2] == ("100.0%", "100.0 to 100.0%")

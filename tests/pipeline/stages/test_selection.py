@@ -163,8 +163,12 @@ def test_the_better_copy_is_kept_if_quality_is_preferred() -> None:
     assert not keeps_the_second(1080, sharpness=0.601), "equal: the first stays"
     assert not keeps_the_second(1080, text_share=0.008, sharpness=0.66)
     assert not keeps_the_second(1080, DEFAULT, sharpness=0.66)
-    [one], [two] = verdicts_of([first, facts("two", [{**fine, "sharpness": 0.9}], captions={})], quality).values()
-    assert (one.keep, two.keep) == (True, False), "a clip without a caption replaces none"
+    better = facts("two", [{**fine, "sharpness": 0.9}], captions={})
+    for source, takes in (("rules", False), ("model", True)):
+        clip_id = first.clips[0].clip_id
+        captioned = replace(first, captions={clip_id: Caption(clip_id=clip_id, source=source)})
+        [one], [two] = verdicts_of([captioned, better], quality).values()
+        assert (one.keep, two.keep) == (not takes, takes), "a clip without a caption takes only a model's"
 
 
 def test_work_is_a_review_or_a_caption_by_a_model(tmp_path: Path) -> None:

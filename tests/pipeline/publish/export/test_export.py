@@ -27,7 +27,7 @@ from pipeline.publish.export.run import Written, write_export
 from pipeline.publish.export.trainers import PRESETS, TRAINERS
 from pipeline.publish.seen_clips import ClipChoice
 from pipeline.publish.shards import write_shards
-from pipeline.reviews.applied import load_reviews, save_reviewed
+from pipeline.reviews.applied import load_reviews, save_published
 from pipeline.reviews.decisions import append_decisions
 from tests.support import records
 from tests.support.datasets.made_dataset import MODEL, make_dataset
@@ -114,7 +114,9 @@ def test_reviews_that_are_not_published_are_named(dataset: Dataset, tmp_path: Pa
     assert make_plan(dataset, request, STAGE_NAMES).notices == (said,)
     with pytest.raises(UserError, match=re.escape(f"; {said}")):
         make_plan(dataset, replace(request, form=CaptionForm.sentence), STAGE_NAMES)
-    save_reviewed(folder, load_reviews(dataset, dataset.root / "review.jsonl").rows(folder, dataset.record.cast))
+    save_published(
+        folder, "reviewed", load_reviews(dataset, dataset.root / "review.jsonl").rows(folder, dataset.record.cast)
+    )
     assert make_plan(dataset, request, STAGE_NAMES).notices == ()
 
 
