@@ -178,7 +178,9 @@ function sideOf(clip, role) {
   const label = `Play the ${role}, ${filmOf(clip).name} at ${timecode(clip.start)}`;
   const still = element("button", {type: "button", class: "still", "aria-label": label}, stillOf(clip));
   still.addEventListener("click", () => playInPlace(still, clip));
-  return element("div", {}, still, element("p", {}, `${filmOf(clip).name}, ${timecode(clip.start)}, ${clip.fate}${clip.better ? ", the better copy" : ""}`));
+  const fate = clip.fate + (clip.better ? ", the better copy" : "");
+  const lines = [`${filmOf(clip).name}, ${timecode(clip.start)}`, fate, ...(clip.quality ? [clip.quality] : [])];
+  return element("div", {}, still, ...lines.map((line) => element("p", {}, line)));
 }
 
 function drawMorePairs() {

@@ -145,7 +145,8 @@ def _repeats_remark(summary: Summary) -> str:
     kept = sum(seen.fate == "kept" for seen in repeats)
     but = f"; a review keeps {kept:,} of them" if kept else ""
     better = len(better_copies(summary))
-    remedy = f' Better copies: {better:,}; prefer = "quality" in [selection] keeps these instead.' if better else ""
+    remedy = 'To keep these, set prefer = "quality" in [selection].'
+    remedy = f" Better copies among them: {better:,}. {remedy}" if better else ""
     return f"{counted(len(repeats), 'repeat')} of other clips{but}.{remedy}"
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.core.errors import UserError
 from pipeline.core.ingredients import fingerprint
-from pipeline.core.records import QUALITY, Caption, Clip, Looks
+from pipeline.core.records import Caption, Clip, Looks, Motion, Record
 from pipeline.core.store import Dataset, FilmFolder
 from pipeline.plan.build_plan import make_plan
 from pipeline.plan.request import BuildRequest, Until
@@ -20,7 +20,7 @@ from pipeline.plan.workspace import Workspace
 from pipeline.publish.seen_clips import seen_clips
 from pipeline.publish.verify import verify
 from pipeline.reviews.decisions import append_decisions
-from tests.support.builds.real_builds import numbered_film, write_config
+from tests.support.builds.real_builds import contents, differences, numbered_film, write_config
 from tests.support.builds.rebuilt_films import animegamer, redone, request_for
 from tests.support.datasets.built_dataset import build_here
 from tests.support.media.films import corrupt
@@ -116,11 +116,13 @@ def test_a_damaged_file_is_left_to_the_run_of_its_film_and_no_table_costs_a_ques
     assert "captions" in left_in(request), "its own run raises the error"
 
 
-def as_of_version(folder: FilmFolder, stage: str, *new_fields: str) -> None:
-    """Leave the result of a stage as a version without these fields of its table has made it."""
+def as_of_version_1(folder: FilmFolder, stage: str, record: type[Record]) -> None:
+    """Leave the result of a stage as its first version made it, without the fields that its table has gained since."""
     made, path = folder.stage_record(stage), folder.table_path(stage)
     assert made is not None
-    pq.write_table(pq.read_table(path).drop_columns(list(new_fields)), path)
+    new = [name for name, field in record.model_fields.items() if not field.is_required()]
+    assert new
+    pq.write_table(pq.read_table(path).drop_columns(new), path)
     ingredients = made.ingredients | {"stage": f"{stage} 1"}
     files = folder.marks(made.files)
     changes = {"ingredients": ingredients, "fingerprint": fingerprint(ingredients), "files": files}
@@ -136,10 +138,11 @@ def test_new_fields_are_measured_on_the_clips_and_published_without_a_question(
     clip = folder.read("clips", Clip)[0]
     append_decisions(data.root / "review.jsonl", [decision_about(clip, folder.film.sha256, "EV", "harbour")])
     build_here(request)
-    clips, captions, asked = folder.read("clips", Clip), folder.read("captions", Caption), len(server.requests)
+    before, published, asked = contents(data.root), seen_clips(data), len(server.requests)
 
-    as_of_version(folder, "looks", *QUALITY)
-    assert folder.read("looks", Looks)[0].sharpness is None
+    as_of_version_1(folder, "looks", Looks)
+    as_of_version_1(folder, "motion", Motion)
+    assert (folder.read("looks", Looks)[0].sharpness, folder.read("motion", Motion)[0].camera) == (None, None)
     index = data.root / "shards" / "index.json"
     index.write_text(json.dumps(json.loads(index.read_bytes()) | {"schema": 2}))
     with pytest.raises(UserError, match="run `animegamer build`"):
@@ -148,8 +151,8 @@ def test_new_fields_are_measured_on_the_clips_and_published_without_a_question(
     assert left_in(request)[0] == "looks"
     build_here(request)
     assert len(server.requests) == asked
-    assert (folder.read("clips", Clip), folder.read("captions", Caption)) == (clips, captions)
-    first, *others = seen_clips(data)
-    assert (first.caption and first.caption.EV) == "harbour"
-    assert all(seen.looks and seen.looks.sharpness for seen in (first, *others))
+    assert differences(before, contents(data.root)) == []
+    assert seen_clips(data) == published
+    assert (published[0].caption and published[0].caption.EV) == "harbour"
+    assert all(seen.looks and seen.looks.sharpness for seen in published)
     assert verify(data) == []

@@ -44,6 +44,7 @@ ROWS: dict[str, list[Record]] = {
         Caption(clip_id="d", source="a model", S="Ponyo", SC=0, ET=1, ST=-1, characters=("Ponyo", "Sōsuke")),
         Caption(clip_id="e", source="a model", characters=(), reviewed=True, fault="no JSON", raw_who="?"),
     ],
+    "carried": [Caption(clip_id="b", source="m", S="fox", flags=("copied: a",))],
     "reviewed": [
         Reviewed(clip_id="c", fields=("MD", "SC", "characters"), keep=None, MD="run", characters=("ポニョ",)),
         Reviewed(clip_id="d", fields=(), keep=False),

@@ -367,7 +367,8 @@ def test_a_better_copy_takes_the_place_and_the_review_of_a_poor_one(tmp_path: Pa
     append_decisions(data.root / "review.jsonl", [records.decision_about(clip, folder.film.sha256, "EV", "harbour")])
     report = data.root / "report.html"
     assert build(poor, fine) == {"poor.mp4": [True] * clips, "fine.mp4": [False] * clips}
-    assert f"Better copies: {clips}; prefer = &#34;quality&#34; in [selection]" in report.read_text()
+    flagged = f"Better copies among them: {clips}. To keep these, set prefer = &#34;quality&#34; in [selection]."
+    assert flagged in report.read_text()
     kept = build(poor, fine, prefer="quality")
     assert kept == {"poor.mp4": [False] * clips, "fine.mp4": [True] * clips}
     assert "Better copies" not in report.read_text()

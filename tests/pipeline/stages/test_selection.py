@@ -163,7 +163,7 @@ def test_the_better_copy_is_kept_if_quality_is_preferred() -> None:
     assert not keeps_the_second(1080, sharpness=0.601), "equal: the first stays"
     assert not keeps_the_second(1080, text_share=0.008, sharpness=0.66)
     assert not keeps_the_second(1080, DEFAULT, sharpness=0.66)
-    better = facts("two", [{**fine, "sharpness": 0.9}], captions={})
+    better = facts("two", [{**fine, "sharpness": 0.9}], lines=1080, captions={})
     for source, takes in (("rules", False), ("model", True)):
         clip_id = first.clips[0].clip_id
         captioned = replace(first, captions={clip_id: Caption(clip_id=clip_id, source=source)})
