@@ -27,7 +27,12 @@ Autocast: Precision = Field(
 class WindowSettings(Settings):
     """Rules for the turns that one window may contain."""
 
+    later_keys = frozenset({"longest_share"})
+
     most_turns: int = Field(5, ge=1, le=20, description="maximum turns in a window, including the predicted one")
+    longest_share: float | None = Field(
+        None, gt=0, lt=1, description="share of the windows that have most_turns; unset: as many of every length"
+    )
     across_scenes: bool = Field(True, description="a window may span a cut")
     most_gap: int = Field(1, ge=0, description="dropped clips of one scene that a window may skip in a row")
 

@@ -195,10 +195,11 @@ class TrainingRun:
         return checkpoint
 
     def _open_matching(self, folder: Path) -> Checkpoint:
-        """Open a checkpoint. UserError if its networks differ from the recipe's."""
+        """Open a checkpoint. UserError if its networks differ from the recipe's; its window is no part of them."""
         checkpoint = Checkpoint.open(folder)
+        config = _with_window(checkpoint.config, self.recipe.model.game_model.window_turns)
         for part in ("size", "shot_encoder", "shot_decoder", "game_model", "conventions"):
-            if getattr(checkpoint.config, part) != getattr(self.recipe.model, part):
+            if getattr(config, part) != getattr(self.recipe.model, part):
                 raise UserError(
                     f"{folder}/config.json and the recipe differ in {part}: train from another checkpoint, or put its "
                     f"values under [model.{part}] in a TOML file"
@@ -230,7 +231,8 @@ class TrainingRun:
     def _config_after(self, name: str, checkpoint: Checkpoint, catalog: Catalog) -> ModelConfig:
         """Return the configuration of the result: the data's level values, and the words that the game page offers.
 
-        Phases that train the shot decoder also note whether their clips were padded.
+        Play sees as many turns as the longest windows of training. Phases that train the shot decoder also note whether
+        their clips were padded.
         """
         values = self.run_folder.mixture.level_values(catalog)
         changes: dict[str, object] = {**offered(catalog.turns)}
@@ -238,7 +240,13 @@ class TrainingRun:
             changes["level_values"] = values
         if name in ("joint", "adapt"):
             changes["still_last_frame"] = has_padded(catalog.turns, checkpoint.config.shot_decoder.frames)
-        return checkpoint.config.replaced(**changes)
+        window_turns = min(self.recipe.game.windows.most_turns, self.recipe.model.game_model.window_turns)
+        return _with_window(checkpoint.config.replaced(**changes), window_turns)
+
+
+def _with_window(config: ModelConfig, window_turns: int) -> ModelConfig:
+    """Return the configuration with another number of turns in the context of a prediction."""
+    return config.replaced(game_model={**config.game_model.model_dump(), "window_turns": window_turns})
 
 
 def make_features(

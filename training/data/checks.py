@@ -113,6 +113,6 @@ def check_windows(turns: Sequence[RecordedTurn], settings: WindowSettings, sourc
         neighbours = f"{found} of {len(windows)} turns have {len(enough)} past turns in a row"
         raise UserError(
             f"{source} has too few neighbours for windows: {neighbours}. Set game.windows.most_turns = "
-            f"{max(1, len(enough))}, raise game.windows.most_gap (now {settings.most_gap}), or build a dataset that "
-            "keeps more clips"
+            f"{max(1, len(enough))} (play then sees as many turns), raise game.windows.most_gap (now "
+            f"{settings.most_gap}), or build a dataset that keeps more clips"
         )

@@ -1,7 +1,8 @@
 """Windows of consecutive turns of one film for the game model: the last is the target, the others are the past.
 
 Training first draws the length of a window, and then a target with enough past. An epoch has equally many windows of
-every length, however many turns reach that length. For each length, every turn with enough past is the target once
+every length, however many turns reach that length, or a given share of the longest ones (`longest_share`). For each
+length, every turn with enough past is the target once
 before any turn is the target again, also across epochs.
 
 A turn without an instruction cannot be written into a prompt and is treated as a dropped clip. A window may skip a few
@@ -79,8 +80,12 @@ class Windows:
         # 3. List for each length the turns that can end such a window, until no turn can.
         ends = ([item for item, reach in enumerate(self._reach) if reach >= length] for length in count(1))
         self._ends = list(takewhile(bool, ends))
-        # 4. Deal the items of an epoch out to the lengths in rotation.
-        self.lengths = tuple(len(range(kind, len(self), len(self._ends))) for kind in range(len(self._ends)))
+        # 4. Deal the items of an epoch out to the lengths: first those of the longest windows, the others in rotation.
+        share = settings.longest_share if len(self._ends) > 1 else None
+        self._longest = 0 if share is None else round(share * len(self))
+        self._kinds = len(self._ends) - (share is not None)
+        others = (len(range(kind, len(self) - self._longest, self._kinds)) for kind in range(self._kinds))
+        self.lengths = (*others, *(() if share is None else (self._longest,)))
         """Histogram of an epoch: number of windows of 1, 2, ... turns."""
 
     def __len__(self) -> int:
@@ -99,8 +104,11 @@ class Windows:
 
     def at(self, position: Position) -> Window:
         """Return a window, a function of the seed and the position."""
-        # 1. The items of an epoch take the lengths in rotation: the order of the epoch alone makes a length random.
-        number, kind = divmod(position.item, len(self._ends))
+        # 1. The items of an epoch have fixed lengths: the order of the epoch alone makes a length random.
+        if position.item < self._longest:
+            number, kind = position.item, self._kinds
+        else:
+            number, kind = divmod(position.item - self._longest, self._kinds)
         ends = self._ends[kind]
         # 2. Number the windows of a length over all epochs. They end with the turns of one permutation after another.
         rounds, within = divmod(position.epoch * self.lengths[kind] + number, len(ends))

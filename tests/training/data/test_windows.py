@@ -103,6 +103,20 @@ def test_every_length_is_as_frequent_whatever_was_dropped(
         assert windows.reached[4] / len(windows) == pytest.approx(share, abs=0.03)
 
 
+def test_a_share_of_the_windows_has_the_greatest_length_and_the_others_share_the_rest(
+    turns: tuple[RecordedTurn, ...],
+) -> None:
+    film = film_of(turns[0], 1_000, dropped=0.2)
+    windows = Windows(film, FREE.model_copy(update={"longest_share": 0.6}))
+    assert windows.lengths == (81, 81, 81, 80, 484)
+    drawn = Counter(len(windows.at(Position(3, item)).turns) for item in range(len(windows)))
+    assert tuple(drawn[length] for length in sorted(drawn)) == windows.lengths
+    ends = [windows.at(Position(epoch, item)).target.clip_id for epoch in range(9) for item in range(484)]
+    assert max(Counter(ends).values()) - min(Counter(ends).values()) <= 1
+    (alone,) = Windows(film[:1], FREE.model_copy(update={"longest_share": 0.6})).lengths
+    assert alone == 1
+
+
 def test_the_windows_of_a_length_end_with_every_turn_before_any_a_second_time(turns: tuple[RecordedTurn, ...]) -> None:
     windows = Windows(turns, FREE, seed=1)
     for length in (1, 3, 5):
