@@ -132,7 +132,8 @@ class Screen(Stage):
         if self.settings.prefer == "first" or not self.settings.near_duplicates or not wanted:
             return {}
         ranked = [pair for other in _captioned_films(folder) for pair in other]
-        captioned = len(ranked)
+        if not (captioned := len(ranked)):
+            return {}
         ranked += [(facts, clip) for clip in facts.clips if clip.clip_id in wanted]
         repeats = _repeats(ranked, self.settings)
         return {
@@ -144,7 +145,8 @@ class Screen(Stage):
 
 def _captioned_films(folder: FilmFolder) -> Iterator[list[_FilmClip]]:
     """Yield the clips with a model's caption of each other film in the dataset; a damaged film counts as none."""
-    for other in Dataset(folder.path.parent.parent).folders():
+    dataset = Dataset(folder.path.parent.parent)
+    for other in dataset.folders() if dataset.record.captioner != "rules" else ():
         with suppress(StoreError):
             captions = {row.clip_id: row for row in other.read_if_made("captions", Caption)}
             if other.film_id != folder.film_id and any(row.by_model for row in captions.values()):
