@@ -17,7 +17,6 @@ from pydantic import Field, ValidationError, model_validator
 
 from models.engine_options import STEP_COUNTS, TIMESTEPS, Sampler
 from pipeline.core.errors import UserError, read_limited, shortened
-from pipeline.core.records import faults_of
 from pipeline.core.settings import Settings
 
 CONFIG = "config.json"
@@ -147,7 +146,7 @@ class Sampling(Settings):
         try:
             return self.model_validate(self.model_dump() | {key: one for key, one in given.items() if one is not None})
         except ValidationError as error:
-            raise UserError(f"sampling: {faults_of(error)}") from error
+            raise UserError(f"sampling: {_faults_of(error)}") from error
 
 
 MINI_SAMPLING = Sampling(steps=10, guidance=2.0)
@@ -221,8 +220,7 @@ class ModelConfig(Settings):
                 "`animegamer new-checkpoint` makes one, `animegamer import-weights` converts the released one"
             ) from error
         except ValidationError as error:
-            faults = [f"{'.'.join(map(str, fault['loc']))[:100]}: {fault['msg']}" for fault in error.errors()]
-            raise UserError(f"{path} is not valid: {shortened(faults)}") from error
+            raise UserError(f"{path} is not valid: {_faults_of(error)}") from error
 
     @model_validator(mode="after")
     def _is_sound(self) -> Self:
@@ -279,6 +277,10 @@ class ModelConfig(Settings):
     def replaced(self, **changes: Any) -> ModelConfig:
         """Copy of the configuration with some fields changed, validated like a new one."""
         return ModelConfig.model_validate({**self.model_dump(), **changes})
+
+
+def _faults_of(error: ValidationError) -> str:
+    return shortened([f"{'.'.join(map(str, fault['loc']))[:100]}: {fault['msg']}" for fault in error.errors()])
 
 
 def read_settings(path: Path) -> bytes:

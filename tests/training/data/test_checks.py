@@ -77,7 +77,7 @@ def test_too_few_neighbours_are_refused_with_the_length_that_fits(
     turns: tuple[RecordedTurn, ...], tmp_path: Path
 ) -> None:
     check_windows(turns, WindowSettings(most_turns=3), "here")
-    remedy = r"0 of 9 turns have 3 past turns in a row\. Set game\.windows\.most_turns = 3 .*, raise .*most_gap \(now 1\)"
+    remedy = r"0 of 9 turns have 3 past turns in a row\. Set game\.windows\.most_turns = 3 .*most_gap \(now 1\)"
     with pytest.raises(UserError, match=remedy):
         check_windows(turns, WindowSettings(most_turns=5), "here")
     with pytest.raises(UserError, match=remedy):
