@@ -249,17 +249,21 @@ class SelectionSettings(Settings):
     later_keys = frozenset(
         {
             *("near_duplicates", "max_two_groups", "prefer", "text", "logo"),
-            *("skip", "openings", "endings", "recaps", "previews"),
+            *("skip", "openings", "endings", "recaps", "previews", "repeats"),
         }
     )
 
     skip: tuple[Range, ...] = Field(
         (), description='ranges to leave out of every film, as ["0:00-1:30", "21:30-"]; `[[films]]` has its own'
     )
-    openings: Rule = Field("drop", description="by chapter; first: keep the first copy, which a chapter alone is")
+    openings: Rule = Field(
+        "drop",
+        description="by chapter, or the same in several episodes; first: keep the first copy, or a chapter alone",
+    )
     endings: Rule = Field("drop", description="the same")
-    recaps: Rule = Field("first", description="the same")
-    previews: Rule = Field("first", description="the same")
+    recaps: Rule = Field("first", description="the same; first keeps what is recapped")
+    previews: Rule = Field("first", description="the same; first keeps what is previewed")
+    repeats: Rule = Field("first", description="other stretches that are the same in several episodes")
     min_light: float = Field(16, ge=0, le=255, description="mean luma below this: dark")
     max_dark_share: Share = Field(0.97, description="share of near-black pixels above this: dark")
     min_contrast: float = Field(6, ge=0, le=128, description="contrast below this: blank")

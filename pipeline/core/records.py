@@ -105,6 +105,15 @@ class Sound(Record):
     channels: int
 
 
+class Repeat(Record):
+    """A stretch of an episode that other episodes of its series have too."""
+
+    start_seconds: float
+    end_seconds: float
+    kind: Literal["opening", "ending", "recap", "preview", "repeated"]
+    is_first: bool = Field(description="the copy that `first` keeps")
+
+
 class Film(Record):
     """A source video, as probed, and what stages found out about the whole of it (`film.json`)."""
 
@@ -140,6 +149,8 @@ class Film(Record):
     season: int | None = None
     episode: int | None = None
     skip: tuple[str, ...] | None = Field(default=None, description="its ranges in `[[films]]`")
+    repeats: tuple[Repeat, ...] = Field(default=(), description="found among the episodes of its series")
+    compared: str | None = Field(default=None, description="fingerprint of the episodes that it was compared with")
     warnings: tuple[str, ...] = ()
 
     @property

@@ -35,6 +35,7 @@ from pipeline.plan.film_stages import cast_of, choose_edges, planned_stages, ref
 from pipeline.plan.identify import identify
 from pipeline.plan.publish import PublishStage, films_in_shards, publish_stages
 from pipeline.plan.request import BuildRequest, Until, absolute
+from pipeline.plan.seasons import compare_episodes
 from pipeline.plan.workspace import Workspace
 from pipeline.publish.vocabulary import load_vocabulary
 from pipeline.remote.film_cache import delete_local_film
@@ -147,8 +148,9 @@ def draft_plan(request: BuildRequest, workspace: Workspace) -> Plan:
     names = tuple(dict.fromkeys([*(record.cast if others else ()), *cast.all_names]))
     _refuse_repeated_captions([dataset.folder(film_id) for film_id in films], stages)
     refuse_to_join([dataset.folder(entry.film_id) for entry in others], stages)
-    # 5. Find the films with work left, and what to tell the user.
-    unfinished = _unfinished([dataset.folder(film_id) for film_id in films], stages)
+    # 5. Find the films with work left, and what to tell the user. Episodes may have gone since they were compared.
+    compare_episodes(dataset, [entry.film_id for entry in listed])
+    unfinished = unfinished_of([dataset.folder(film_id) for film_id in films], stages)
     settings = request.config.model_dump(mode="json", exclude={"run"})
     changes = {
         "films": listed,
@@ -273,8 +275,8 @@ def _shared(values: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, A
     return {key: _shared(value, others[key]) if isinstance(value, Mapping) else value for key, value in both}
 
 
-def _unfinished(folders: Sequence[FilmFolder], stages: tuple[Stage, ...]) -> dict[str, tuple[Stage, ...]]:
-    """The stages left of each film that has some."""
+def unfinished_of(folders: Sequence[FilmFolder], stages: tuple[Stage, ...]) -> dict[str, tuple[Stage, ...]]:
+    """The stages left of each film that has some, by its id."""
     unfinished = {}
     for folder in folders:
         left = _stages_left(folder, stages)

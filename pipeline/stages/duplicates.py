@@ -24,13 +24,14 @@ time in forty. One matching frame makes two clips candidates, which are then com
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+Mask = NDArray[np.bool_]
 HASH_SIDE = 16
 HASH_HEX = HASH_SIDE * HASH_SIDE // 4
 """Length of a hash as text."""
@@ -137,6 +138,24 @@ class _Table:
         return allowed
 
 
+def near_pairs(
+    hashes_M4: NDArray[np.uint64], may_pair: Callable[[NDArray[np.intp], NDArray[np.intp]], Mask], distance: int
+) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+    """Yield the positions of hashes that agree in a word of 16 bits and differ in at most `distance` bits, each once.
+
+    `may_pair` gives the mask of the positions (left, right) to compare.
+    """
+    words_MW = hashes_M4.view(np.uint16)
+    for number, word_M in enumerate(words_MW.T):
+        for left, right in _equal_pairs(word_M):
+            # a pair is taken at its first equal word: hours of one still picture agree in all of them
+            new = (words_MW[left, :number] != words_MW[right, :number]).all(axis=1)
+            wanted = new & may_pair(left, right)
+            left, right = left[wanted], right[wanted]
+            near = np.bitwise_count(hashes_M4[left] ^ hashes_M4[right]).sum(1) <= distance
+            yield left[near], right[near]
+
+
 def _candidates(table: _Table, distance: int, gap_seconds: float) -> NDArray[np.int64]:
     """Pairs (later, earlier) of clips that share at least one near frame, sorted."""
     clip_M, frame_M = np.nonzero(table.hashed_NF & table.comparable_N[:, None])
@@ -144,16 +163,12 @@ def _candidates(table: _Table, distance: int, gap_seconds: float) -> NDArray[np.
     alone = np.unique(np.column_stack([clip_M.astype(np.uint64), hashes_M4]), axis=0)  # held frames count once
     clip_M, hashes_M4 = alone[:, 0].astype(np.int64), np.ascontiguousarray(alone[:, 1:])
     found = [np.empty((0, 2), np.int64)]
-    words_MW = hashes_M4.view(np.uint16)
-    for number, word_M in enumerate(words_MW.T):
-        for left, right in _equal_pairs(word_M):
-            # a pair is taken at its first equal word: hours of one still picture agree in all of them
-            new = (words_MW[left, :number] != words_MW[right, :number]).all(axis=1)
-            comparable = new & table.may_repeat(clip_M[left], clip_M[right], gap_seconds)
-            left, right = left[comparable], right[comparable]
-            near = np.bitwise_count(hashes_M4[left] ^ hashes_M4[right]).sum(1) <= distance
-            clips_P2 = np.stack([clip_M[left[near]], clip_M[right[near]]], axis=1)
-            found.append(np.sort(clips_P2, axis=1)[:, ::-1])
+
+    def may_pair(left: NDArray[np.intp], right: NDArray[np.intp]) -> Mask:
+        return table.may_repeat(clip_M[left], clip_M[right], gap_seconds)
+
+    for left, right in near_pairs(hashes_M4, may_pair, distance):
+        found.append(np.sort(np.stack([clip_M[left], clip_M[right]], axis=1), axis=1)[:, ::-1])
     return np.unique(np.concatenate(found), axis=0)
 
 

@@ -30,7 +30,7 @@ NOT_MEASURED = f"{FAILED}not measured"
 TEXT_STEP, SIZE_STEP, SHARPNESS_STEP = 0.005, 1.1, 1.05
 """Steps by which copies of a shot differ: share of the picture under text, ratio of their heights, of their sharpness.
 A line of subtitles takes 0.007 or more. Sharpness differs by 1.1 from 480 to 320 lines, and from CRF 18 to 38."""
-_OF_STRETCHES = ("skip", "openings", "endings", "recaps", "previews")
+_OF_STRETCHES = ("skip", "openings", "endings", "recaps", "previews", "repeats")
 BY_REVIEW = "review"
 """Reason of a clip that a reviewer dropped."""
 

@@ -1,4 +1,4 @@
-"""Stretches of a film to leave out: skipped ranges, and openings, endings, recaps and previews by their chapters."""
+"""Stretches of a film to leave out: skipped ranges, openings and the like by their chapters, and repeats."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pipeline.core.config import SelectionSettings
+from pipeline.core.config import Rule, SelectionSettings
 from pipeline.core.film_settings import range_seconds
 from pipeline.core.records import Film
 
@@ -33,10 +33,10 @@ class Stretch:
 
     start_seconds: float
     end_seconds: float
-    reason: Literal["skipped"] | Kind
+    reason: Literal["skipped", "repeated"] | Kind
 
     def holds(self, start_seconds: float, end_seconds: float) -> bool:
-        """Return True if it drops a clip of these times: skipped ranges to the frame, chapters with their error."""
+        """Return True if it drops a clip of these times: skipped ranges to the frame, others with their error."""
         allowed = 0.0 if self.reason == "skipped" else CHAPTER_ERROR_SECONDS
         return min(self.end_seconds, end_seconds) - max(self.start_seconds, start_seconds) > allowed
 
@@ -49,7 +49,8 @@ def kind_of_chapter(title: str | None) -> Kind | None:
 
 def stretches_of(film: Film, settings: SelectionSettings) -> list[Stretch]:
     """Return the stretches to leave out of a film, in order of their start; they may overlap."""
-    return sorted([*_skipped(film, settings), *_chapters(film, settings)], key=lambda one: one.start_seconds)
+    found = (*_skipped(film, settings), *_chapters(film, settings), *_repeats(film, settings))
+    return sorted(found, key=lambda one: one.start_seconds)
 
 
 def _skipped(film: Film, settings: SelectionSettings) -> Iterator[Stretch]:
@@ -59,16 +60,29 @@ def _skipped(film: Film, settings: SelectionSettings) -> Iterator[Stretch]:
 
 
 def _chapters(film: Film, settings: SelectionSettings) -> Iterator[Stretch]:
-    rules = {
-        "opening": settings.openings,
-        "ending": settings.endings,
-        "recap": settings.recaps,
-        "preview": settings.previews,
-    }
+    rules = _rules(settings)
     for chapter in film.chapters or ():
         kind, end = kind_of_chapter(chapter.title), min(chapter.end_seconds, film.duration_seconds)
         if kind and rules[kind] == "drop" and end > chapter.start_seconds:
             yield Stretch(chapter.start_seconds, end, kind)
+
+
+def _repeats(film: Film, settings: SelectionSettings) -> Iterator[Stretch]:
+    rules = _rules(settings)
+    for repeat in film.repeats:
+        rule, end = rules[repeat.kind], min(repeat.end_seconds, film.duration_seconds)
+        if rule == "drop" or (rule == "first" and not repeat.is_first):
+            yield Stretch(repeat.start_seconds, end, repeat.kind)
+
+
+def _rules(settings: SelectionSettings) -> dict[str, Rule]:
+    return {
+        "opening": settings.openings,
+        "ending": settings.endings,
+        "recap": settings.recaps,
+        "preview": settings.previews,
+        "repeated": settings.repeats,
+    }
 
 
 def reasons_at(stretches: Sequence[Stretch], start_seconds: float, end_seconds: float) -> list[str]:

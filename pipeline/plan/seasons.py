@@ -1,0 +1,78 @@
+"""Comparison of the episodes of each series in a dataset, as soon as all of them are measured."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from math import inf
+
+from pipeline.core.ingredients import fingerprint
+from pipeline.core.records import Clip, Film, Looks, Scene
+from pipeline.core.stage import is_whole
+from pipeline.core.store import Dataset, FilmFolder
+
+_VERSION = 1
+"""Number to raise whenever the same episodes would give other repeats."""
+_MEASURED = ("crop", "cut", "looks")
+
+
+def series_of(dataset: Dataset, film_ids: Iterable[str]) -> list[list[FilmFolder]]:
+    """Return the folders of the episodes of each series that has several, in the order of their numbers."""
+    by_name: defaultdict[str, list[tuple[float, float, FilmFolder]]] = defaultdict(list)
+    for film_id in film_ids:
+        folder = dataset.folder(film_id)
+        if (film := folder.film_if_made) and film.series:
+            season, episode = (inf if number is None else number for number in (film.season, film.episode))
+            by_name[film.series].append((season, episode, folder))
+    several = (sorted(episodes, key=lambda one: one[:2]) for episodes in by_name.values() if len(episodes) > 1)
+    return [[folder for *_, folder in episodes] for episodes in several]
+
+
+def compare_episodes(dataset: Dataset, film_ids: Iterable[str]) -> list[str]:
+    """Find the repeats in the measured episodes of every series; return the ids of the films whose records changed.
+
+    Episodes that were compared already are left alone. Raises StoreError if a table cannot be read.
+    """
+    ids, changed = list(film_ids), []
+    found: dict[str, Film] = {}
+    for folders in series_of(dataset, ids):
+        measured = [folder for folder in folders if is_whole(folder, _MEASURED)]
+        if len(measured) > 1:
+            found.update(_compared(measured))
+    for film_id in ids:
+        if (before := dataset.folder(film_id).film_if_made) is None:
+            continue
+        film = found.get(film_id) or before.model_copy(update={"repeats": (), "compared": None})
+        if film != before:
+            dataset.folder(film_id).save_film(film)
+            changed.append(film_id)
+    return changed
+
+
+def _compared(folders: Sequence[FilmFolder]) -> dict[str, Film]:
+    """Films of a series with their repeats, by id."""
+    films = [folder.film for folder in folders]
+    looks = [folder.stage_record("looks") for folder in folders]
+    made_of = [[film.film_id, record.result if record else None] for film, record in zip(films, looks, strict=True)]
+    chapters = [film.model_dump(mode="json")["chapters"] for film in films]
+    compared = fingerprint({"version": _VERSION, "episodes": made_of, "chapters": chapters})
+    if all(film.compared == compared for film in films):
+        return {film.film_id: film for film in films}
+    from pipeline.stages.season.alignment import HashedEpisode  # only a build that compares needs these
+    from pipeline.stages.season.repeats import repeats_of
+
+    episodes = [
+        HashedEpisode.of(
+            folder.film_id,
+            film.duration_seconds,
+            folder.read("clips", Clip),
+            folder.read("looks", Looks),
+            folder.read("scenes", Scene),
+        )
+        for folder, film in zip(folders, films, strict=True)
+    ]
+    repeats = repeats_of(films, episodes)
+    return {
+        film.film_id: film.model_copy(update={"repeats": rows, "compared": compared})
+        for film, rows in zip(films, repeats, strict=True)
+    }

@@ -1,0 +1,1 @@
+"""Repeats among the episodes of a series."""

@@ -1,0 +1,201 @@
+"""Alignment of episodes: the stretches in which two of them show the same pictures at one offset in time.
+
+The method is that of audio fingerprints (Chromaprint, and Intro Skipper for Jellyfin, which aligns Chromaprint's
+fingerprints of episodes), with the perceptual hashes of `duplicates.py` in place of fingerprints:
+
+1. Frames whose hashes differ in at most 24 bits vote for the offset between their times.
+2. Along an offset with enough votes, frames match if they differ in at most 72 bits: other credits over a picture
+   change its hash more than another encoding. Matching frames join to a stretch over gaps of up to 3.5 seconds.
+3. Only clips have hashes. So a stretch extends up to the cut at which the episodes part: over scenes too short for a
+   clip while both episodes cut at the same times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.core.records import Clip, Looks, Scene
+from pipeline.stages.duplicates import near_pairs
+
+NEAR_BITS, LOOSE_BITS = 24, 72
+"""Five lines of credits over a small picture change up to 72 bits; one in 100 pairs of frames is so close by chance."""
+GAP_SECONDS = 3.5
+"""Longest gap in a stretch, as in Intro Skipper."""
+LEAST_SECONDS = 1.5
+"""Shortest stretch: most of a clip."""
+_STEP_SECONDS = 0.25
+"""Width of a bin of offsets, and largest difference of times that still count as one."""
+_LEAST_VOTES = 4
+"""Half seconds with a near frame that make an offset worth a look, and a stretch real."""
+_MATCHING_SHARE = 0.7
+"""Share of the compared frames of a stretch that match."""
+
+
+@dataclass(frozen=True)
+class HashedEpisode:
+    """Hashed frames of an episode in order of time, and the times of its cuts, its start and its end."""
+
+    film_id: str
+    seconds: float
+    times_M: NDArray[np.float64]
+    hashes_M4: NDArray[np.uint64]
+    cuts: tuple[float, ...]
+
+    @classmethod
+    def of(
+        cls, film_id: str, seconds: float, clips: Sequence[Clip], looks: Sequence[Looks], scenes: Sequence[Scene]
+    ) -> HashedEpisode:
+        """The episode in the tables of a film."""
+        hashes = {row.clip_id: row.hashes for row in looks}
+        frames = sorted(
+            (clip.start_seconds + number / float(clip.fps), text)
+            for clip in clips
+            for number, text in enumerate(hashes.get(clip.clip_id, ()))
+            if text
+        )
+        packed = np.frombuffer(bytes.fromhex("".join(text for _, text in frames)), np.uint64)
+        times_M = np.array([time for time, _ in frames], np.float64)
+        cuts = sorted({0.0, seconds, *(scene.start_seconds for scene in scenes)})
+        return cls(film_id, seconds, times_M, packed.reshape(-1, 4), tuple(cuts))
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Stretch that two episodes share: its bounds in the first, and the offset to the second, seconds."""
+
+    first: int
+    second: int
+    """Positions of the episodes."""
+    start: float
+    end: float
+    offset: float
+
+
+def find_alignments(episodes: Sequence[HashedEpisode]) -> list[Alignment]:
+    """Return all shared stretches, of each pair of episodes apart, by position."""
+    film_M = np.repeat(np.arange(len(episodes)), [len(episode.times_M) for episode in episodes])
+    if not film_M.size:
+        return []
+    time_M = np.concatenate([episode.times_M for episode in episodes])
+    hashes_M4 = np.concatenate([episode.hashes_M4 for episode in episodes])
+    near = near_pairs(hashes_M4, lambda left, right: film_M[left] != film_M[right], NEAR_BITS)
+    pairs_P2 = np.sort(np.concatenate([np.empty((0, 2), np.intp), *(np.stack(pair, 1) for pair in near)]), 1)
+    films_P2 = film_M[pairs_P2]
+    order = np.lexsort((films_P2[:, 1], films_P2[:, 0]))
+    pairs_P2, films_P2 = pairs_P2[order], films_P2[order]
+    bounds = [0, *(np.flatnonzero((np.diff(films_P2, axis=0) != 0).any(1)) + 1), len(films_P2)]
+    found = []
+    for start, end in pairwise(bounds):
+        if start < end:
+            first, second = (int(number) for number in films_P2[start])
+            votes_V2 = time_M[pairs_P2[start:end]]
+            stretches = _stretches(episodes[first], episodes[second], votes_V2)
+            found += [Alignment(first, second, *stretch) for stretch in stretches]
+    return found
+
+
+def _stretches(
+    one: HashedEpisode, other: HashedEpisode, votes_V2: NDArray[np.float64]
+) -> Iterator[tuple[float, float, float]]:
+    """Yield the start, end and offset of each stretch, the one with most votes first; votes that it explains go."""
+    while len(votes_V2):
+        offset, count = _best_offset(votes_V2)
+        if count < _LEAST_VOTES:
+            return
+        explained_V = np.abs(votes_V2[:, 1] - votes_V2[:, 0] - offset) <= 2 * _STEP_SECONDS
+        runs = [_up_to_the_cuts(one, other, offset, *run) for run in _runs(one, other, offset)]
+        for start, end in _united(runs):
+            yield start, end, offset
+            # held pictures, and pictures that return, vote for other offsets too
+            for side, shift in ((0, 0.0), (1, offset)):
+                times_V = votes_V2[:, side] - shift
+                explained_V |= (start - _STEP_SECONDS <= times_V) & (times_V <= end + _STEP_SECONDS)
+        votes_V2 = votes_V2[~explained_V]
+
+
+def _united(runs: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Stretches along one offset, those that meet as one."""
+    united: list[tuple[float, float]] = []
+    for start, end in runs:
+        if united and start <= united[-1][1]:
+            united[-1] = (united[-1][0], max(end, united[-1][1]))
+        else:
+            united.append((start, end))
+    return united
+
+
+def _best_offset(votes_V2: NDArray[np.float64]) -> tuple[float, int]:
+    """Return the offset for which most half seconds of the first episode vote, and their number."""
+    offsets_V = votes_V2[:, 1] - votes_V2[:, 0]
+    bins_V = np.floor(offsets_V / _STEP_SECONDS).astype(np.int64)
+    halves_V = np.floor(2 * votes_V2[:, 0]).astype(np.int64)
+    both = np.concatenate([np.stack([bins_V, halves_V], 1), np.stack([bins_V - 1, halves_V], 1)])
+    bins, counts = np.unique(np.unique(both, axis=0)[:, 0], return_counts=True)
+    best = bins[counts.argmax()]  # counts the bin and the next one, as an offset may lie at their border
+    return float(np.median(offsets_V[(bins_V == best) | (bins_V == best + 1)])), int(counts.max())
+
+
+def _distances(one: HashedEpisode, other: HashedEpisode, offset: float) -> NDArray[np.float64]:
+    """Bits between each frame of one episode and the best of the frames at its time in the other; inf without one."""
+    wanted_M = one.times_M + offset
+    at_M = np.searchsorted(other.times_M, wanted_M)
+    best_M, least_M = np.full((2, len(wanted_M)), np.inf)
+    for step in (-2, -1, 0, 1):
+        there_M = np.clip(at_M + step, 0, len(other.times_M) - 1)
+        apart_M = np.abs(other.times_M[there_M] - wanted_M)
+        bits_M = np.bitwise_count(one.hashes_M4 ^ other.hashes_M4[there_M]).sum(1)
+        best_M = np.where(apart_M <= _STEP_SECONDS, np.minimum(best_M, bits_M), best_M)
+        least_M = np.minimum(least_M, apart_M)
+    # a frame beside a clip is not in it: the picture may have moved on
+    return np.where(least_M <= _STEP_SECONDS / 3, best_M, np.inf)
+
+
+def _runs(one: HashedEpisode, other: HashedEpisode, offset: float) -> Iterator[tuple[float, float]]:
+    """Yield the stretches of matching frames along an offset, without gaps of more than `GAP_SECONDS`."""
+    bits_M = _distances(one, other, offset)
+    compared_M = np.isfinite(bits_M)
+    times_C, bits_C = one.times_M[compared_M], bits_M[compared_M]
+    matching = np.flatnonzero(bits_C <= LOOSE_BITS)
+    breaks = np.flatnonzero(np.diff(times_C[matching]) > GAP_SECONDS) + 1
+    for run in np.split(matching, breaks):
+        if not run.size:
+            continue
+        inside = slice(run[0], run[-1] + 1)
+        start, end = times_C[run[0]], times_C[run[-1]]
+        near = times_C[inside][bits_C[inside] <= NEAR_BITS]
+        votes = len(np.unique(np.floor(2 * near)))
+        share = len(run) / (run[-1] + 1 - run[0])
+        if end - start >= LEAST_SECONDS and votes >= _LEAST_VOTES and share >= _MATCHING_SHARE:
+            yield float(start), float(end)
+
+
+def _up_to_the_cuts(
+    one: HashedEpisode, other: HashedEpisode, offset: float, start: float, end: float
+) -> tuple[float, float]:
+    """Extend a stretch to where the episodes part."""
+    bits_M = _distances(one, other, offset)
+    differing = one.times_M[np.isfinite(bits_M) & (bits_M > LOOSE_BITS)]
+    after, before = differing[differing > end], differing[differing < start]
+    latest = min(after[0] if after.size else np.inf, one.seconds, other.seconds - offset)
+    earliest = max(before[-1] if before.size else -np.inf, 0.0, -offset)
+    ours, theirs = np.array(one.cuts), np.array(other.cuts) - offset
+    return -_parting(-ours, -theirs, -start, -earliest), _parting(ours, theirs, end, latest)
+
+
+def _parting(ours: NDArray[np.float64], theirs: NDArray[np.float64], end: float, latest: float) -> float:
+    """Time after `end`, and up to `latest`, of the last cut that both have before the first that only one has."""
+    cuts = sorted(cut for cuts in (ours, theirs) for cut in cuts if end - _STEP_SECONDS < cut <= latest + _STEP_SECONDS)
+    reached = None
+    for cut in cuts:
+        if cut - (end if reached is None else reached) > GAP_SECONDS:
+            break
+        if any(np.abs(each - cut).min(initial=np.inf) > _STEP_SECONDS for each in (ours, theirs)):
+            reached = cut if reached is None else reached
+            break
+        reached = cut
+    return float(min(end + _STEP_SECONDS / 2 if reached is None else reached, latest))
