@@ -11,7 +11,7 @@ published. A run in which anything failed ends as Failed; by default Prefect wou
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from contextvars import copy_context
@@ -34,11 +34,13 @@ from pipeline.core.plain_text import is_text
 from pipeline.core.records import RecordError
 from pipeline.core.stage import Stage, staleness_of
 from pipeline.core.store import FilmFolder
-from pipeline.plan.build_plan import Plan, make_plan
+from pipeline.plan.build_plan import Plan, make_plan, unfinished_of
 from pipeline.plan.film_stages import choose_edges, planned_stages
-from pipeline.plan.request import BuildRequest
-from pipeline.plan.workspace import Workspace
+from pipeline.plan.request import BuildRequest, Until
+from pipeline.plan.seasons import compare_episodes, series_of
+from pipeline.plan.workspace import Workspace, film_part
 from pipeline.remote.film_cache import delete_local_film
+from pipeline.stages.selection import Screen
 
 ONBOARD, BUILD = "onboard-film", "build-dataset"
 LOCK_WAIT_SECONDS = 120
@@ -78,32 +80,75 @@ def onboard_and_publish(plan: Plan) -> State[Any]:
 
 
 def onboard_films(plan: Plan) -> list[str]:
-    """Onboard the unfinished films, at most `run.films_at_once` together; return one line per failure."""
+    """Onboard the unfinished films, at most `run.films_at_once` together; return one line per failure.
+
+    The episodes of a series are captioned only once all of them are measured and compared: a captioner would be asked
+    about the same opening again and again. Other films do not wait.
+    """
+    with counted():
+        waiting = _films_that_wait(plan)
+        until = plan.stages if not waiting else plan.stages[: [stage.name for stage in plan.stages].index(Screen.name)]
+        now = {film_id: until if film_id in waiting else left for film_id, left in plan.unfinished.items()}
+        failures = _onboard(plan, now, waiting)
+        if waiting:
+            failures |= _compare(plan)
+            left = unfinished_of([plan.dataset.folder(film_id) for film_id in waiting - failures.keys()], plan.stages)
+            failures |= _onboard(plan, {film_id: left[film_id] for film_id in plan.films if film_id in left})
+    return list(failures.values())
+
+
+def _films_that_wait(plan: Plan) -> frozenset[str]:
+    """Ids of the films of this build in a series of which an episode is to be measured."""
+    if Screen.name not in (stage.name for stage in plan.stages):
+        return frozenset()
+    measured = {
+        film_id for film_id, left in plan.unfinished.items() if left and left[0].name in ("crop", "cut", "looks")
+    }
+    series = series_of(plan.dataset, [entry.film_id for entry in plan.record.films])
+    ids = [{folder.film_id for folder in folders} for folders in series]
+    return frozenset(film_id for episodes in ids if episodes & measured for film_id in episodes & set(plan.films))
+
+
+def _compare(plan: Plan) -> dict[str, str]:
+    """Compare the episodes of every series; return a failure by the name of the part, if there is one."""
+    try:
+        for film_id in compare_episodes(plan.dataset, [entry.film_id for entry in plan.record.films]):
+            plan.workspace.send(film_part(film_id))
+    except UserError as error:
+        return {"episodes": f"episodes: {error}"}
+    return {}
+
+
+def _onboard(plan: Plan, films: Mapping[str, Sequence[Stage]], waiting: Collection[str] = ()) -> dict[str, str]:
+    """Run stages of films; return the failures by film. Those that wait stop before they are screened."""
     pool = ThreadPoolExecutor(max_workers=plan.config.run.films_at_once)
     try:
-        with counted():
-            runs = [pool.submit(copy_context().run, _run_film, film_id, plan) for film_id in plan.unfinished]
-        failures = [failure for run in runs if (failure := run.result())]
+        runs = {
+            film_id: pool.submit(copy_context().run, _run_film, film_id, plan, stages, film_id in waiting)
+            for film_id, stages in films.items()
+        }
+        failures = {film_id: failure for film_id, run in runs.items() if (failure := run.result())}
     finally:  # a stopped build starts no further film
         pool.shutdown(cancel_futures=True)
     if plan.config.run.runner == "workers":
         try:
             plan.workspace.fetch()  # results of other machines
         except UserError as error:
-            failures.append(str(error))
+            failures["fetch"] = str(error)
     return failures
 
 
-def _run_film(film_id: str, plan: Plan) -> str | None:
+def _run_film(film_id: str, plan: Plan, stages: Sequence[Stage], waits: bool) -> str | None:
     """Onboard one film with the configured runner; return the reason of its failure, or None."""
     if plan.config.run.runner == "workers":  # the server would store the films with every run
-        state = run_at_a_worker(film_id, plan.request.model_copy(update={"films": ()}))
+        until = Until.motion if waits else plan.request.until
+        state = run_at_a_worker(film_id, plan.request.model_copy(update={"films": (), "until": until}))
     else:
         settings = plan.config.run
 
         @flow(name=ONBOARD, flow_run_name="{film_id}", persist_result=False)
         def planned(film_id: str) -> None:
-            run_stages(plan.workspace, film_id, lambda: plan.unfinished[film_id], settings)
+            run_stages(plan.workspace, film_id, lambda: stages, settings)
 
         on_ray = settings.runner == "ray"
         state = run(planned.with_options(task_runner=ray_runner(settings)) if on_ray else planned, film_id)
