@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 import cv2
 import numpy as np
 
+from pipeline.core.onnx_network import load_network
+
 if TYPE_CHECKING:
     import onnxruntime
 
@@ -76,9 +78,4 @@ class TransitionScorer:
 
 @cache
 def _session() -> onnxruntime.InferenceSession:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    model = Path(__file__).with_name("transitions.onnx").read_bytes()
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return load_network(Path(__file__).with_name("transitions.onnx").read_bytes())

@@ -26,6 +26,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.core.onnx_network import load_network
 from pipeline.core.records import Box
 
 MODEL = "ch_PP-OCRv4_det_mobile.onnx"
@@ -195,12 +196,8 @@ def _lines(picture_HWC: NDArray[np.uint8], scale: float, top: int) -> list[Line]
 @cache
 def _detector() -> tuple[Any, Any]:
     """Return the network and the box finder for its output, loaded once; both are thread-safe."""
-    import onnxruntime
-    from rapidocr.ch_ppocr_det.utils import DBPostProcess
+    session = load_network((files("rapidocr") / "models" / MODEL).read_bytes())
+    from rapidocr.ch_ppocr_det.utils import DBPostProcess  # imports onnxruntime, which is told something before
 
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1  # clips run in parallel instead
-    model = files("rapidocr") / "models" / MODEL
-    session = onnxruntime.InferenceSession(model.read_bytes(), options, providers=["CPUExecutionProvider"])
     boxes = DBPostProcess(thresh=_PIXEL_SCORE, box_thresh=SUBTITLE_SCORE, unclip_ratio=1.6, use_dilation=True)
     return session, boxes

@@ -148,7 +148,7 @@ def test_frames_with_a_long_wait_are_scaled_early(tmp_path: Path, monkeypatch: p
     film = make_film(tmp_path / "film.mp4", frames=120, scenes=(0, 56))
     folder = folder_of(tmp_path, film)
     undisturbed = cut_film(job_of(folder), silent)
-    monkeypatch.setattr("pipeline.stages.cut.RAW_BYTES", 0)
+    monkeypatch.setattr("pipeline.stages.cutting.film_cutter.RAW_BYTES", 0)
     assert cut_film(job_of(folder), silent) == undisturbed
 
 
