@@ -171,7 +171,7 @@ class Film(Record):
 
 
 class Crop(Record):
-    """The picture inside the black borders, in display-oriented coded pixels (one decision per film)."""
+    """The picture inside the black borders, in display-oriented coded pixels, up to the start of the next crop."""
 
     film_id: str
     left: int
@@ -180,6 +180,8 @@ class Crop(Record):
     height: int
     frames_used: int = Field(description="keyframes bright enough to use")
     warnings: tuple[str, ...] = ()
+    start_seconds: float = 0.0
+    notes: tuple[str, ...] = ()
 
 
 class Damage(Record):
@@ -212,7 +214,7 @@ class Scene(Record):
     end_seconds: float
     start_frame: int = Field(description="ordinal of the first frame in presentation order")
     end_frame: int = Field(description="ordinal after the last frame")
-    opened_by: Literal["start", "cut", "dissolve", "fade", "wipe", "damage"]
+    opened_by: Literal["start", "cut", "dissolve", "fade", "wipe", "damage", "borders"]
 
 
 class Clip(Record):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pipeline.core.plain_text import counted
+from pipeline.core.records import Crop
 from pipeline.pages.charts import clock, strip_path, time_ticks
 from pipeline.pages.contact_sheet import reason_numbers
 from pipeline.pages.summary import SeenFilm, Summary, treatments
@@ -65,8 +66,8 @@ def film_strip(seen: SeenFilm, colours: Colours) -> dict[str, Any]:
         facts.insert(0, film.episode_name)
     if used < seconds:
         facts.append(f"used up to {clock(used)}")
-    if seen.crop and (seen.crop.width, seen.crop.height) != film.upright_size:
-        facts.append(f"cropped to {seen.crop.width}x{seen.crop.height}")
+    if any((crop.width, crop.height) != film.upright_size for crop in seen.crops):
+        facts.append(f"cropped to {_crops(seen.crops)}")
     fates = Counter(clip.fate for clip in seen.clips)
     outcome = ", ".join(f"{fates[fate]:,} {fate}" for fate in ("kept", "dropped", "failed", "pending") if fates[fate])
     damage = [f"{clock(row.start_seconds)} to {clock(row.end_seconds)}: {row.reason}" for row in seen.damage]
@@ -89,6 +90,13 @@ def film_strip(seen: SeenFilm, colours: Colours) -> dict[str, Any]:
         "warnings": seen.warnings,
         "failures": [*damage, *(f"{failure.record_id}: {failure.reason}" for failure in seen.failures)],
     }
+
+
+def _crops(crops: Sequence[Crop]) -> str:
+    """Sizes of the crops, and from the second on the times at which they begin."""
+    sizes = [f"{crop.width}x{crop.height}" for crop in crops]
+    later = (f"from {clock(crop.start_seconds)} on {size}" for crop, size in zip(crops[1:], sizes[1:], strict=True))
+    return ", ".join((sizes[0], *later))
 
 
 def _spans(spans: Iterable[Span], key: tuple[Fate, str]) -> list[tuple[float, float]]:

@@ -36,7 +36,8 @@ class SeenFilm:
     """A film with its scenes, damage, clips, spans and failures. A failed film has neither clips nor scenes."""
 
     film: Film
-    crop: Crop | None
+    crops: tuple[Crop, ...]
+    """Crops in order of time; none for a failed film."""
     scenes: tuple[Scene, ...]
     damage: tuple[Damage, ...]
     clips: tuple[SeenClip, ...]
@@ -53,7 +54,7 @@ class SeenFilm:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Warnings of the probe, the crop and the last build, and the remarks."""
-        warnings = [*self.film.warnings, *(self.crop.warnings if self.crop else ()), *self.remarks]
+        warnings = [*self.film.warnings, *(text for crop in self.crops for text in crop.warnings), *self.remarks]
         if self.last_failure:
             reason = self.last_failure.reason
             warnings.append(f"shown as an earlier build left it, because the last one failed: {reason}")
@@ -158,15 +159,15 @@ def _seen_film(folder: FilmFolder, place: int, index: Index | None, vocabulary: 
     # selection removes the verdicts of an incomplete film; a film with verdicts is in the shards
     if failure is not None and not folder.table_path("verdicts").exists():
         span = Span(0.0, film.duration_seconds + film.missing_seconds, "failed", failure.reason)
-        return SeenFilm(film, None, (), (), (), (span,), (failure,), None)
+        return SeenFilm(film, (), (), (), (), (span,), (failure,), None)
     scenes, damage = folder.read_if_made("scenes", Scene), folder.read_if_made("damage", Damage)
     clips = tuple(film_clips(folder, splits_of(folder, place, index), vocabulary))
     verdicts = [seen.verdict for seen in clips if seen.verdict]
     stretches = stretches_of(film, config.selection)
     spans = film_spans(film, scenes, damage, [seen.clip for seen in clips], verdicts, _end_seconds(folder), stretches)
-    crop = next(iter(folder.read_if_made("crop", Crop)), None)
+    crops = tuple(folder.read_if_made("crop", Crop))
     fields = tuple(folder.read_if_made("fields", FieldStretch))
-    made = (film, crop, tuple(scenes), tuple(damage), clips, tuple(spans), _failures(folder), failure, fields)
+    made = (film, crops, tuple(scenes), tuple(damage), clips, tuple(spans), _failures(folder), failure, fields)
     return SeenFilm(*made, remarks=tuple(film_remarks(folder, config.clips)))
 
 
@@ -187,7 +188,9 @@ def made_with(summary: Summary) -> list[tuple[str, str]]:
     config = summary.config
     clips, looks, chosen, shards = config.clips, config.looks, config.selection, config.shards
     text = f"; text boxes by the detector of RapidOCR {_version('rapidocr')}" if looks.text else "; text not looked for"
-    crop = f"one crop per film, from up to {config.crop.keyframes} keyframes" if config.crop.enabled else "not cropped"
+    crop = (
+        f"cropped, by the borders of up to {config.crop.keyframes} keyframes" if config.crop.enabled else "not cropped"
+    )
     return [
         ("Borders", crop),
         (

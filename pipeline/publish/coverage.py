@@ -28,7 +28,7 @@ TOO_SHORT = "shorter than a clip"
 BETWEEN_CLIPS = "between clips"
 PASSED_OVER = "two scenes or a fade"
 _WITHOUT_CLIP = (SCENE_EDGE, TOO_SHORT, BETWEEN_CLIPS, PASSED_OVER)
-SHARP = ("start", "cut", "damage")
+SHARP = ("start", "cut", "damage", "borders")
 """Beginnings of a scene, mostly without a mixed frame."""
 ROUNDING = 0.002
 PAST_END = "past --end"
@@ -232,7 +232,7 @@ def _cut_off(folder: FilmFolder, settings: ClipSettings) -> str | None:
     crops = folder.read_if_made("crop", Crop)
     if not folder.stage_record("cut") or not crops:
         return None
-    geometry = Geometry.of(folder.film, crops[0])
+    geometry = Geometry.around(folder.film, crops)
     width, height = geometry.shown(settings.width, settings.height, settings.fit)
     if min(width, height) >= LEAST_SHOWN:
         return None

@@ -61,9 +61,9 @@ class Cut(Stage):
         """
         from pipeline.stages.cutting.film_cutter import CutJob, cut_film  # `status` needs the ingredients alone
 
-        [crop] = folder.read("crop", Crop)
+        crops = tuple(folder.read("crop", Crop))
         film, end = folder.film, self.film.end_seconds
-        job = CutJob(film, crop, folder.path, end, self.scenes, self.clips, self.threads, self.film.fields)
+        job = CutJob(film, crops, folder.path, end, self.scenes, self.clips, self.threads, self.film.fields)
         result = call_in_child(cut_film, job, folder.film_id, progress)
         if self.before_replacing:
             self.before_replacing(folder, result.clips)

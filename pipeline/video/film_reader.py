@@ -291,16 +291,24 @@ class FilmReader:
         self._settle(self.end_seconds, BREAKS_OFF)
 
 
-def keyframes(path: Path, count: int, rotation_degrees: int, film_seconds: float) -> Iterator[Picture]:
-    """Upright BGR pictures (HWC, coded size) of at most `count` keyframes spread evenly over the film.
+def keyframes(
+    path: Path,
+    count: int,
+    rotation_degrees: int,
+    film_seconds: float,
+    between: tuple[float, float] | None = None,
+) -> Iterator[tuple[float, Picture]]:
+    """Yield at most `count` keyframes spread evenly over the film: their times, and upright BGR pictures.
 
-    The only function that seeks. It decodes only the pictures it yields, and skips pictures that cannot be decoded.
+    It decodes only the pictures that it yields, at coded size (HWC), and skips those that cannot be decoded. This
+    function and `frames_between` are the only ones that seek. Times are in seconds since the first frame.
 
     Args:
         path: the film.
         count: largest number of keyframes.
         rotation_degrees: clockwise rotation that makes the stored picture upright.
         film_seconds: the film's duration, for a file that does not state its own, such as Matroska from a pipe.
+        between: times between which the keyframes are spread; None: the whole film.
 
     Raises:
         RecordError: the file cannot be opened or holds no video.
@@ -309,18 +317,63 @@ def keyframes(path: Path, count: int, rotation_degrees: int, film_seconds: float
         stream = video_stream(container, path.name)
         stream.codec_context.thread_count = 1
         last_pts = None
-        for target in _spread(container, stream, count, film_seconds):
+        for target in _spread(container, stream, count, film_seconds, between):
             packet = _keyframe_packet(container, stream, target)
             if packet is None or packet.pts == last_pts:
                 continue
             last_pts = packet.pts
             picture = _decode_alone(stream.codec_context, packet)
             if picture is not None:
-                upright_HWC = np.rot90(picture.to_ndarray(format="bgr24"), -rotation_degrees // 90)
-                yield np.ascontiguousarray(upright_HWC, dtype=np.uint8)
+                yield _seconds_in(stream, packet.pts), _upright(picture, rotation_degrees)
 
 
-def _spread(container: InputContainer, stream: VideoStream, count: int, film_seconds: float) -> list[int]:
+def frames_between(
+    path: Path, start_seconds: float, end_seconds: float, rotation_degrees: int
+) -> Iterator[tuple[float, Picture]]:
+    """Yield the frames between two times, in order, as `keyframes` does; decoding begins at the keyframe before.
+
+    Raises:
+        RecordError: the file cannot be opened or holds no video.
+    """
+    with open_film(path, path.name) as container:
+        stream = video_stream(container, path.name)
+        stream.codec_context.thread_count = 1
+        try:
+            container.seek(_ticks(stream, start_seconds), stream=stream)
+            for packet in demux(container, stream):
+                for picture in decode(stream, packet):
+                    seconds = _seconds_in(stream, picture.pts)
+                    if seconds > end_seconds:
+                        return
+                    if seconds >= start_seconds:
+                        yield seconds, _upright(picture, rotation_degrees)
+        except FFmpegError:
+            return  # damaged here: the caller does with the frames before
+
+
+def _upright(picture: VideoFrame, rotation_degrees: int) -> Picture:
+    upright_HWC = np.rot90(picture.to_ndarray(format="bgr24"), -rotation_degrees // 90)
+    return np.ascontiguousarray(upright_HWC, dtype=np.uint8)
+
+
+def _seconds_in(stream: VideoStream, pts: int | None) -> float:
+    return float(((pts or 0) - (stream.start_time or 0)) * (stream.time_base or Fraction(1, 1000)))
+
+
+def _ticks(stream: VideoStream, seconds: float) -> int:
+    return (stream.start_time or 0) + round(Fraction(seconds) / (stream.time_base or Fraction(1, 1000)))
+
+
+def _spread(
+    container: InputContainer,
+    stream: VideoStream,
+    count: int,
+    film_seconds: float,
+    between: tuple[float, float] | None,
+) -> list[int]:
+    if between:
+        start, end = (_ticks(stream, seconds) for seconds in between)
+        return [start + (end - start) * (2 * index + 1) // (2 * count) for index in range(count)]
     tick = stream.time_base or Fraction(1, 1000)
     seconds = Fraction(container.duration, av.time_base) if container.duration else Fraction(film_seconds)
     length = stream.duration or int(seconds / tick)

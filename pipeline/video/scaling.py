@@ -7,6 +7,7 @@ libavfilter, so that no SDR picture is converted at full size. HDR and BT.2020 p
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
@@ -32,6 +33,14 @@ RGB_16_BIT = ("format", "gbrp16le")
 MOST_UPRIGHT = 4
 """Largest height of a picture for a given width, in widths: a narrow crop must not cost gigabytes."""
 
+SAME_TIME = 0.002
+"""Difference of times that is rounding, seconds."""
+
+
+def crop_at(crops: Sequence[Crop], seconds: float) -> Crop:
+    """Return the crop of a film at a time, from its crops in order."""
+    return next((crop for crop in reversed(crops) if crop.start_seconds <= seconds + SAME_TIME), crops[0])
+
 
 @dataclass(frozen=True)
 class Geometry:
@@ -54,6 +63,14 @@ class Geometry:
         """Build the geometry from the probed film and its crop."""
         size, turned = film.upright_size, film.rotation_degrees
         return cls(crop.left, crop.top, crop.width, crop.height, *size, turned, film.sample_aspect)
+
+    @classmethod
+    def around(cls, film: Film, crops: Sequence[Crop]) -> Geometry:
+        """Build the geometry of what is visible inside any of the film's crops."""
+        left, top = min(crop.left for crop in crops), min(crop.top for crop in crops)
+        right, bottom = max(crop.left + crop.width for crop in crops), max(crop.top + crop.height for crop in crops)
+        sides = {"left": left, "top": top, "width": right - left, "height": bottom - top}
+        return cls.of(film, crops[0].model_copy(update=sides))
 
     @property
     def pixel_aspect(self) -> Fraction:

@@ -34,7 +34,7 @@ from pipeline.stages.cutting.clip_grid import TOLERANCE_SECONDS
 from pipeline.video.clip_files import write_clip
 from pipeline.video.fields import FieldRestorer, Treatment
 from pipeline.video.film_reader import FilmReader, Frame
-from pipeline.video.scaling import Fit, Geometry, Scaler
+from pipeline.video.scaling import Fit, Geometry, Scaler, crop_at
 
 VERSION = 2
 """Version number, raised by hand when the same film and span would give other bytes."""
@@ -89,7 +89,7 @@ class RecutJob:
     """Input of the child process."""
 
     film: Film
-    crop: Crop
+    crops: tuple[Crop, ...]
     out: Path
     clips: ClipFormat
     step_seconds: float
@@ -104,11 +104,14 @@ def cut_spans(job: RecutJob, progress: Progress) -> None:
     """Write the clips of all spans of a film, and note each in the log. Raises RecordError or DiskError."""
     log = CutLog(job.out)
     end_seconds = max(span.start_seconds for span in job.spans) + (job.clips.frames + 1) * job.step_seconds
-    geometry = Geometry.of(job.film, job.crop)
-    scaler = Scaler(geometry, (job.clips.width, job.clips.height), job.fit, "clip", job.film.transfer)
+    size = job.clips.width, job.clips.height
+    scalers = {
+        crop.start_seconds: Scaler(Geometry.of(job.film, crop), size, job.fit, "clip", job.film.transfer)
+        for crop in job.crops
+    }
     with FilmReader(Path(job.film.source)) as reader:
         restorer = FieldRestorer(job.fields, job.film.film_id)
-        pickers = _Pickers(job, scaler)
+        pickers = _Pickers(job, scalers)
         for frame in restorer.frames(reader.frames(end_seconds)):
             for picker in pickers.advance(frame):
                 _write(job, picker, log)
@@ -143,12 +146,12 @@ class _Picker:
 class _Pickers:
     """The spans in progress, fed with the film's frames in order."""
 
-    def __init__(self, job: RecutJob, scaler: Scaler) -> None:
-        self._job, self._scaler = job, scaler
+    def __init__(self, job: RecutJob, scalers: Mapping[float, Scaler]) -> None:
+        self._job, self._scalers = job, scalers
         self._ahead = sorted(job.spans, key=lambda span: span.start_seconds, reverse=True)
         self._open: list[_Picker] = []
         self._on_screen: Frame | None = None
-        self._scaled: tuple[int, VideoFrame] | None = None
+        self._scaled: tuple[int, float, VideoFrame] | None = None
 
     def advance(self, frame: Frame) -> Iterator[_Picker]:
         """Take the next frame of the film; yield the spans that are complete."""
@@ -172,15 +175,17 @@ class _Pickers:
             while len(picker.pictures) < self._job.clips.frames:
                 if picker.moment(step) + TOLERANCE_SECONDS >= until_seconds:
                     break
-                picker.add(self._on_screen, self._picture(self._on_screen), step)
+                picker.add(self._on_screen, self._picture(self._on_screen, picker.span.start_seconds), step)
             else:
                 self._open.remove(picker)
                 yield picker
 
-    def _picture(self, frame: Frame) -> VideoFrame:
-        if self._scaled is None or self._scaled[0] != frame.ordinal:
-            self._scaled = frame.ordinal, self._scaler(frame.picture)
-        return self._scaled[1]
+    def _picture(self, frame: Frame, span_seconds: float) -> VideoFrame:
+        """Return the frame with the crop of the span: no clip lies across a change of the crop."""
+        since = crop_at(self._job.crops, span_seconds).start_seconds
+        if self._scaled is None or self._scaled[:2] != (frame.ordinal, since):
+            self._scaled = frame.ordinal, since, self._scalers[since](frame.picture)
+        return self._scaled[2]
 
 
 def _write(job: RecutJob, picker: _Picker, log: CutLog) -> None:
@@ -228,18 +233,24 @@ def settings_of_cut(folder: FilmFolder) -> dict[str, Any]:
 
 def spans_to_cut(log: CutLog, folder: FilmFolder, starts: Mapping[str, float], clips: ClipFormat) -> tuple[Span, ...]:
     """Return the spans of a film, from their starts in seconds by file, whose files are not in the export yet."""
-    [crop] = folder.read("crop", Crop)
-    film = folder.film
+    crops, film = folder.read("crop", Crop), folder.film
     same = {
         "version": VERSION,
         "film": film.sha256,
-        "crop": crop.model_dump(mode="json"),
         "clips": clips.model_dump(mode="json"),
         "transfer": film.transfer,
         **settings_of_cut(folder),
     }
-    spans = (Span(file, fingerprint(same | {"start_seconds": start}), start) for file, start in starts.items())
+    spans = (
+        Span(file, fingerprint(same | {"crop": _picture_of(crop_at(crops, start)), "start_seconds": start}), start)
+        for file, start in starts.items()
+    )
     return tuple(span for span in spans if log.known(span.file, span.made_from) is None)
+
+
+def _picture_of(crop: Crop) -> dict[str, Any]:
+    """Return what made earlier exports: a crop without what was added later, which does not change a picture."""
+    return crop.model_dump(mode="json", exclude={"start_seconds", "notes"})
 
 
 def check_rate(film: Film, preset: Preset) -> None:

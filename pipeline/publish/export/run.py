@@ -123,10 +123,9 @@ def _cut(plan: ExportPlan, progress: Progress) -> tuple[int, dict[str, str]]:
 def _cut_film(plan: ExportPlan, folder: FilmFolder, spans: tuple[Span, ...], progress: Progress) -> None:
     out, film = plan.request.out, folder.film
     source = film_file(film.source, out, progress)
-    [crop] = folder.read("crop", Crop)
     job = RecutJob(
         film=film.model_copy(update={"source": str(source)}),
-        crop=crop,
+        crops=tuple(folder.read("crop", Crop)),
         out=out.absolute(),
         clips=plan.format,
         step_seconds=float(pace(film) / plan.format.fps),

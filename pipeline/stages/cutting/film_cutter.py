@@ -5,6 +5,9 @@ frame is passed to its scene's clip grid only once no cut can fall on it any mor
 grid are scaled to clip size. A clip is encoded in a second thread as soon as it is complete, so memory use does not
 depend on the length of a scene. Everything runs in a child process.
 
+A scene has one crop of the film. If the borders change inside a scene, it ends there and another one begins: clips of
+both would show bars or lose picture, and their common part would zoom in.
+
 A clip that begins in a fade, or that the second look takes for two scenes, gives way to a later one of its scene. A
 scene that is too short for a clip between its margins is used up to its ends.
 """
@@ -32,7 +35,7 @@ from pipeline.stages.two_groups import second_look, small_gray
 from pipeline.video.clip_files import in_gray, write_clip
 from pipeline.video.fields import FieldRestorer, Treatment
 from pipeline.video.film_reader import FilmReader, Frame
-from pipeline.video.scaling import Geometry, Scaler
+from pipeline.video.scaling import Geometry, Scaler, crop_at
 
 RAW_BYTES = 512 * 2**20
 """Memory limit for decoded pictures whose scene is not final; older pictures are scaled early, needed or not. Enough
@@ -41,6 +44,8 @@ TWO_SCENES = SelectionSettings().max_two_groups
 """Value of the second look above which another start is tried, whatever the selection of this build."""
 FADED = 0.5
 """Contrast of the first picture of a clip, as a share of its median contrast, below which it begins in a fade."""
+SNAP_SECONDS = 0.1
+"""Greatest distance of a change of the borders from the start of a scene at which both are one change."""
 CLIPS_IN_FLIGHT = 4
 """Largest number of complete clips that wait for the encoder."""
 
@@ -50,7 +55,8 @@ class CutJob:
     """Input of the child process."""
 
     film: Film
-    crop: Crop
+    crops: tuple[Crop, ...]
+    """Crops of the film, in order of time."""
     folder: Path
     end_seconds: float | None
     scenes: SceneSettings
@@ -112,11 +118,14 @@ class _Chopper:
 
     def __init__(self, job: CutJob, writer: ClipWriter) -> None:
         self._job, self._writer = job, writer
-        geometry = Geometry.of(job.film, job.crop)
-        small = geometry.size_for_width(job.scenes.detect_width)
-        transfer = job.film.transfer
-        self._to_small = Scaler(geometry, small, "stretch", "detect", transfer)
-        self._to_clip = Scaler(geometry, (job.clips.width, job.clips.height), job.clips.fit, "clip", transfer)
+        whole, size, fit = Geometry.around(job.film, job.crops), (job.clips.width, job.clips.height), job.clips.fit
+        small, transfer = whole.size_for_width(job.scenes.detect_width), job.film.transfer
+        self._to_small = Scaler(whole, small, "stretch", "detect", transfer)
+        self._to_clip = {
+            crop.start_seconds: Scaler(Geometry.of(job.film, crop), size, fit, "clip", transfer) for crop in job.crops
+        }
+        self._scaler: Scaler | None = None
+        """Scaler of the current scene; None before its first clean frame."""
         frame_bytes = max(1, job.film.width * job.film.height * 3 // 2 * (2 if job.film.bit_depth > 8 else 1))
         self._raw_frames = max(2, RAW_BYTES // frame_bytes)
         self._margin = job.clips.margin_frames
@@ -145,7 +154,8 @@ class _Chopper:
         self._release(frame.ordinal - self._finder.lag)
         # 4. Bound the memory: of large pictures, scale the oldest before it is known whether a clip needs them.
         if len(self._waiting) > self._raw_frames:
-            self._waiting[-self._raw_frames - 1].scaled(self._to_clip)
+            early = self._waiting[-self._raw_frames - 1]
+            early.scaled(self._scaler_at(early.seconds + SNAP_SECONDS))
 
     def finish(self, end_seconds: float, damage: list[tuple[float, float, str]]) -> None:
         """End the film: close the last scene."""
@@ -153,7 +163,7 @@ class _Chopper:
 
     def _open(self, ordinal: int, seconds: float, opened_by: str, clean_from: int) -> None:
         self._start = (ordinal, seconds, opened_by)
-        self._clean_from = clean_from
+        self._clean_from, self._scaler = clean_from, None
         self._grid, self._to_the_ends = self._new_grid(self._is_one_scene), self._new_grid()
         self._is_short = self._margin > 0
         """True as long as the scene has no clip between its margins."""
@@ -163,7 +173,13 @@ class _Chopper:
     def _new_grid(
         self, is_clean: Callable[[Sequence[VideoFrame]], bool] = lambda _: True
     ) -> ClipGrid[_Waiting, VideoFrame]:
-        return ClipGrid(self._job.clips, lambda frame: frame.scaled(self._to_clip), is_clean)
+        return ClipGrid(self._job.clips, self._scaled, is_clean)
+
+    def _scaled(self, frame: _Waiting) -> VideoFrame:
+        return frame.scaled(self._scaler or self._scaler_at(frame.seconds))
+
+    def _scaler_at(self, seconds: float) -> Scaler:
+        return self._to_clip[crop_at(self._job.crops, seconds).start_seconds]
 
     def _is_one_scene(self, pictures: Sequence[VideoFrame]) -> bool:
         small_THW = small_gray(in_gray(pictures))
@@ -205,11 +221,22 @@ class _Chopper:
     def _release(self, last_clean: int) -> None:
         """Pass the frames up to a margin before `last_clean` to the grid: their scene is final."""
         while self._waiting and self._waiting[0].ordinal <= last_clean - self._margin:
+            self._choose_crop(self._waiting[0])
             frame = self._waiting.popleft()
             if frame.ordinal >= self._clean_from and self._is_short:
                 self._pieces += self._to_the_ends.add(frame)
             if frame.ordinal >= self._clean_from + self._margin:
                 self._write(self._grid.add(frame))
+
+    def _choose_crop(self, frame: _Waiting) -> None:
+        """Give the scene its crop at the first clean frame, and end it before a frame with another crop."""
+        if frame.ordinal < self._clean_from:
+            return
+        here, soon = self._scaler_at(frame.seconds), self._scaler_at(frame.seconds + SNAP_SECONDS)
+        if self._scaler is not None and self._scaler not in (here, soon):
+            self._close(frame.ordinal - 1, frame.ordinal, frame.seconds)
+            self._open(frame.ordinal, frame.seconds, "borders", clean_from=frame.ordinal)
+        self._scaler = self._scaler or soon
 
     def _use_to_the_ends(self, last_clean: int, end_seconds: float) -> None:
         """Write the clips of a scene that has none between its margins."""

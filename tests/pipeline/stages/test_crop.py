@@ -10,7 +10,8 @@ from pipeline.core.config import CropSettings
 from pipeline.core.progress import silent
 from pipeline.core.records import Crop
 from pipeline.core.stage import perform
-from pipeline.stages.crop import CropJob, FindCrop, find_crop
+from pipeline.stages.crop import FindCrop
+from pipeline.stages.cropping.film_crops import CropJob, find_crops
 from pipeline.stages.probe import probe
 from tests.support.media.films import make_film, planned
 
@@ -20,7 +21,8 @@ EVERY_SECOND_FRAME = {"g": "2", "crf": "14", "preset": "ultrafast"}
 
 def crop_of(path: Path, settings: CropSettings | None = None) -> Crop:
     film = probe(path, "film-01234567", "01234567" * 8)
-    return find_crop(CropJob(film, settings or CropSettings()), silent)
+    [crop] = find_crops(CropJob(film, settings or CropSettings()), silent)
+    return crop
 
 
 def rectangle(crop: Crop) -> tuple[int, int, int, int]:

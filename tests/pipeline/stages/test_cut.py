@@ -19,7 +19,7 @@ from pipeline.core.progress import silent
 from pipeline.core.records import Clip, Damage, RecordError, Scene
 from pipeline.core.stage import perform
 from pipeline.publish.coverage import film_spans, totals
-from pipeline.stages.crop import CropJob, find_crop
+from pipeline.stages.cropping.film_crops import CropJob, find_crops
 from pipeline.stages.cut import Cut
 from pipeline.stages.cutting.film_cutter import CutJob, cut_film
 from pipeline.stages.probe import probe
@@ -76,8 +76,8 @@ def test_only_the_picture_inside_the_borders_is_shown(tmp_path: Path) -> None:
     film = make_film(tmp_path / "film.mp4", frames=56, size=(320, 240), borders=(0, 30, 0, 30))
     folder = folder_of(tmp_path, film)
     job = job_of(folder)
-    crop = job.crop.model_copy(update={"top": 30, "height": 180})
-    [clip] = cut_film(replace(job, crop=crop), silent).clips
+    crop = job.crops[0].model_copy(update={"top": 30, "height": 180})
+    [clip] = cut_film(replace(job, crops=(crop,)), silent).clips
     assert barcodes(folder, clip) == list(range(2, 50, 3))
     assert read_clip(folder.clip_path(clip.clip_id))[:, [0, -1]].mean() > 50
 
@@ -176,10 +176,10 @@ def test_a_film_is_decoded_once(tmp_path: Path) -> None:
     with counting_decoded_frames() as probed:
         film = probe(path, "film-01234567", "01234567" * 8)
     with counting_decoded_frames() as cropped:
-        crop = find_crop(CropJob(film, CropSettings()), silent)
+        crops = find_crops(CropJob(film, CropSettings()), silent)
     clips = ClipSettings(width=96, height=64)
     with counting_decoded_frames() as cut_once:
-        result = cut_film(CutJob(film, crop, tmp_path / "out", None, SceneSettings(), clips, threads=0), silent)
+        result = cut_film(CutJob(film, tuple(crops), tmp_path / "out", None, SceneSettings(), clips, threads=0), silent)
     assert len(result.clips) >= 12
     assert 1 <= probed.count <= 40  # opening the film, and frames already in the decoder
     assert 30 <= cropped.count <= 60

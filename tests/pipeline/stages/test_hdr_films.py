@@ -16,7 +16,7 @@ from pipeline.core.stage import Stage, perform
 from pipeline.core.store import FilmFolder
 from pipeline.plan.film_stages import planned_stages
 from pipeline.plan.request import BuildRequest, Until
-from pipeline.stages.crop import CropJob, find_crop
+from pipeline.stages.cropping.film_crops import CropJob, find_crops
 from pipeline.stages.motion_levels import PUBLISHED_EDGES
 from pipeline.video.clip_files import read_clip
 from pipeline.video.containers import Picture
@@ -85,5 +85,5 @@ def test_borders_that_are_not_quite_black(tmp_path: Path, name: str) -> None:
     for picture in pictures:
         np.maximum(picture, 18, out=picture)
     film = planned(tmp_path, write_coded(tmp_path / "film.mp4", pictures, name)).film
-    crop = find_crop(CropJob(film, CONFIG.crop), silent)
+    [crop] = find_crops(CropJob(film, CONFIG.crop), silent)
     assert (crop.left, crop.top, crop.width, crop.height) == (0, 24, 320, 192)

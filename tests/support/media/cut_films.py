@@ -35,8 +35,8 @@ def folder_of(tmp_path: Path, path: Path) -> FilmFolder:
 
 
 def job_of(folder: FilmFolder, clips: ClipSettings | None = None, end_seconds: float | None = None) -> CutJob:
-    [crop] = folder.read("crop", Crop)
-    return CutJob(folder.film, crop, folder.path, end_seconds, SceneSettings(), clips or ClipSettings(), threads=0)
+    crops = tuple(folder.read("crop", Crop))
+    return CutJob(folder.film, crops, folder.path, end_seconds, SceneSettings(), clips or ClipSettings(), threads=0)
 
 
 def cut(tmp_path: Path, path: Path, clips: ClipSettings | None = None) -> tuple[FilmFolder, CutResult]:

@@ -30,7 +30,7 @@ def cut(folder: Path, film: Film, preset: Preset, starts: Sequence[float], **cha
     clips = ClipFormat(frames=preset.frames, fps=Fraction(preset.fps), width=SIZE[0], height=SIZE[1])
     job = RecutJob(
         film=film,
-        crop=Crop(film_id=film.film_id, left=0, top=0, width=film.width, height=film.height, frames_used=1),
+        crops=(Crop(film_id=film.film_id, left=0, top=0, width=film.width, height=film.height, frames_used=1),),
         out=folder,
         clips=clips,
         step_seconds=float(pace(film) / clips.fps),
