@@ -171,6 +171,16 @@ class ClipSettings(Settings):
         return Fraction(str(self.seconds)) * self.fps
 
 
+class DialogueSettings(Settings):
+    """Dialogue: spoken lines from the subtitles in the film's container, or in files beside it."""
+
+    language: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*$",
+        description="language of the track to use, as ja [default: as the sound, else any]",
+    )
+
+
 class LooksSettings(Settings):
     """Looks: measurements of the pictures of a clip."""
 
@@ -357,6 +367,7 @@ class Config(Settings):
     crop: CropSettings = CropSettings()
     scenes: SceneSettings = SceneSettings()
     clips: ClipSettings = ClipSettings()
+    dialogue: DialogueSettings = DialogueSettings()
     looks: LooksSettings = LooksSettings()
     motion: MotionSettings = MotionSettings()
     captions: CaptionSettings = CaptionSettings()

@@ -87,6 +87,14 @@ class TextTrack(Record):
     title: str | None
 
 
+class SubtitleFile(Record):
+    """A subtitle file beside a film."""
+
+    ending: str = Field(description="end of its name after the film's, as `.ja.ass`")
+    source: str = Field(description="last known path or address")
+    sha256: str
+
+
 class Chapter(Record):
     """A chapter of a film."""
 
@@ -144,6 +152,7 @@ class Film(Record):
     )
     audio_tracks: tuple[AudioTrack, ...] | None = None
     text_tracks: tuple[TextTrack, ...] | None = None
+    subtitle_files: tuple[SubtitleFile, ...] = Field(default=(), description="beside the film in the last build")
     chapters: tuple[Chapter, ...] | None = None
     series: str | None = Field(default=None, description="read from its name, or as `[[films]]` says; null: none")
     season: int | None = None

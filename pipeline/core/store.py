@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, Field, ValidationError
 
 from pipeline.core.atomic import replacing, sweep, write_json
+from pipeline.core.dialogue import SpokenLine, SubtitleTrack
 from pipeline.core.errors import DiskError, UserError
 from pipeline.core.hashes import Hashes
 from pipeline.core.ingredients import fingerprint
@@ -61,6 +62,8 @@ TABLES: dict[str, type[Record]] = {
     "damage": Damage,
     "fields": FieldStretch,
     "clips": Clip,
+    "subtitles": SubtitleTrack,
+    "dialogue": SpokenLine,
     "looks": Looks,
     "motion": Motion,
     "screened": Verdict,  # before captions: clips not worth a request are dropped

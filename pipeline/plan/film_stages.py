@@ -19,12 +19,13 @@ from pipeline.remote.film_cache import local_folder
 from pipeline.reviews.cut_again import say_what_matches
 from pipeline.stages.crop import FindCrop
 from pipeline.stages.cut import Cut
+from pipeline.stages.dialogue import ReadDialogue
 from pipeline.stages.looks import MeasureLooks
 from pipeline.stages.motion import MeasureMotion, flow_model_of
 from pipeline.stages.motion_levels import PUBLISHED_EDGES, Edges
 from pipeline.stages.selection import Screen
 
-STAGES = (FindCrop, Cut, MeasureLooks, MeasureMotion, Screen, WriteCaptions)
+STAGES = (FindCrop, Cut, ReadDialogue, MeasureLooks, MeasureMotion, Screen, WriteCaptions)
 STAGE_NAMES = tuple(stage.name for stage in STAGES)
 
 
@@ -41,6 +42,7 @@ def planned_stages(request: BuildRequest, edges: Edges, cast: Cast | None = None
     stages: tuple[Stage, ...] = (
         FindCrop(config.crop),
         Cut(config.film, config.scenes, config.clips, threads, partial(say_what_matches, settings=config.review)),
+        ReadDialogue(config.dialogue),
         MeasureLooks(config.looks, threads, config.run.failed_limit),
         MeasureMotion(config.motion, threads, config.run.failed_limit),
         Screen(config.selection, edges),

@@ -19,6 +19,7 @@ from pipeline.core.progress import Progress, watched
 from pipeline.core.records import Failure, Film, RecordError, make_film_id
 from pipeline.core.store import Dataset, FilmEntry, FilmFolder, StoreError
 from pipeline.plan.request import absolute
+from pipeline.plan.subtitle_files import SubtitleFiles
 from pipeline.remote.film_cache import copied_bytes, delete_local_copy, film_content, film_file
 from pipeline.remote.objects import RemoteError, is_address
 from pipeline.stages.probe import probe_in_child
@@ -135,6 +136,7 @@ def identify(paths: Sequence[str], dataset: Dataset) -> IdentifiedFilms:
     found, seen = IdentifiedFilms(refused=inputs.refused, notices=inputs.notices), dict[str, Film]()
     hashes, place = Hashes(dataset.root / FILM_HASHES), dataset.scratch or dataset.root
     id_by_source = {film.source: film.film_id for folder in dataset.folders() if (film := known_film(folder))}
+    beside = SubtitleFiles(place, hashes)
     room = KEPT_BYTES
     for path in inputs.films:
         before = len(seen)
@@ -147,7 +149,8 @@ def identify(paths: Sequence[str], dataset: Dataset) -> IdentifiedFilms:
                 if sha256 in seen:
                     found.notices.append(f"{path}: the same content as {seen[sha256].name}, used once")
                 else:
-                    seen[sha256] = _probe(path, sha256, dataset, watch)
+                    film = _probe(path, sha256, dataset, watch)
+                    seen[sha256] = _with_subtitles(film, dataset, beside, found.notices, watch)
         except RecordError as error:
             found.refused.append(Failure(record_id=printable(path), reason=error.reason))
         except RemoteError as error:
@@ -185,6 +188,21 @@ def _probe(path: str, sha256: str, dataset: Dataset, progress: Progress) -> Film
     if film != known:
         folder.save_film(film)
     return folder.film
+
+
+def _with_subtitles(
+    film: Film, dataset: Dataset, beside: SubtitleFiles, notices: list[str], progress: Progress
+) -> Film:
+    """The film with the subtitle files beside it saved; with those of before, and a notice, if they are not known."""
+    try:
+        files = beside.of(film.source, progress)
+    except (RecordError, RemoteError, OSError) as error:
+        notices.append(f"{film.name}: files beside it are not looked at for subtitles: {error}")
+        return film
+    if files != film.subtitle_files:
+        film = film.model_copy(update={"subtitle_files": files})
+        dataset.folder(film.film_id).save_film(film)
+    return film
 
 
 def _probe_alone(path: Path, film_id: str, sha256: str) -> Film:

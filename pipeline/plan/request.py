@@ -20,6 +20,7 @@ class Until(StrEnum):
     probe = "probe"
     crop = "crop"
     cut = "cut"
+    dialogue = "dialogue"
     looks = "looks"
     motion = "motion"
     captions = "captions"

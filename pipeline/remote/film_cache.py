@@ -61,9 +61,11 @@ def _check_unchanged(source: Path, film: Film, hashes: Hashes, progress: Progres
 
 
 def delete_local_film(folder: FilmFolder) -> None:
-    """Remove this machine's copy of a film from an address once it is processed."""
+    """Remove this machine's copies of a film and its subtitles from addresses once it is processed."""
     with suppress(StoreError):  # the folder, which holds the film's address, has been removed
-        delete_local_copy(folder.film.source, folder.path.parents[1])
+        film = folder.film
+        for source in (film.source, *(file.source for file in film.subtitle_files)):
+            delete_local_copy(source, folder.path.parents[1])
 
 
 def delete_local_copy(source: str, root: Path) -> None:

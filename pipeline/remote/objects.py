@@ -126,6 +126,13 @@ class Remote:
             self._check(name)
         return {names[place]: _found(infos[place]) for place in names if not is_hidden(names[place])}
 
+    def names(self) -> list[str]:
+        """List the names of the objects in the folder itself, uncached. Raises RemoteError if it cannot be listed."""
+        with _as_remote_errors(self.address):
+            self._files.invalidate_cache()
+            listed = self._files.ls(self._root, detail=False)
+        return [place.rpartition("/")[2] for place in listed if not place.endswith("/")]
+
     def look(self) -> RemoteObject:
         """Look up the object at the address.
 
