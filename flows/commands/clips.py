@@ -33,7 +33,10 @@ WithoutOption = Annotated[
     typer.Option(metavar="FLAG", help="Only clips without this flag, as logo. Several times: none of these."),
 ]
 SearchOption = Annotated[
-    str, typer.Option(help="Only clips with all these words, or beginnings of words, in caption, reasons or names.")
+    str,
+    typer.Option(
+        help="Only clips with all these words, or beginnings of words, in caption, dialogue, reasons or names."
+    ),
 ]
 
 

@@ -54,6 +54,9 @@ def export(
         Literal["instruction", "sentence", "tags"] | None,
         typer.Option(help="Form of the captions. [default: a sentence for trainers, the instruction line for others]"),
     ] = None,
+    dialogue: Annotated[
+        bool, typer.Option("--dialogue", help="Quote the dialogue in captions; `folder` also gets .vtt files.")
+    ] = False,
     trigger: Annotated[str, typer.Option(metavar="WORD", help="Start all captions with this word.")] = "",
     name: Annotated[
         list[str] | None,
@@ -94,6 +97,7 @@ def export(
         trigger=trigger.strip(),
         names=parse_names(name or ()),
         table=table,
+        dialogue=dialogue,
     )
     opened = open_workspace(dataset).dataset
     with read_locked(opened.root, "animegamer export"):

@@ -244,6 +244,7 @@ def _answers(clip: ReviewableClip, doubts: Sequence[Doubt]) -> dict[str, Any]:
         "camera": clip.camera,
         "quality": clip.quality,
         "overlays": clip.overlays,
+        "dialogue": clip.dialogue,
         "reasons": clip.reasons,
         "source": caption.source if caption else None,
         "machine": known,

@@ -28,6 +28,7 @@ from pipeline.captions.questions import AnyQuestion, Question, R, what_question,
 from pipeline.captions.reply_cache import Exchange, Replies
 from pipeline.captions.rules import UNKNOWN_CHARACTERS
 from pipeline.core.config import CaptionSettings
+from pipeline.core.dialogue import SpokenLine
 from pipeline.core.errors import UserError
 from pipeline.core.ingredients import LONGEST_CHANGE, changed
 from pipeline.core.plain_text import counted
@@ -50,6 +51,8 @@ class Answers:
     settings: CaptionSettings
     cast: Cast
     kept: Replies
+    said: tuple[SpokenLine, ...] = ()
+    """Lines heard in the clip, if the second question shows them."""
     reopened: frozenset[str] = frozenset()
     """Fingerprints of the questions that get a new attempt if their replies are unusable."""
 
@@ -63,7 +66,7 @@ class Answers:
         """The second question; None without a motion level, or before the first is settled."""
         if self.level is None or self._who_is_open:
             return None
-        return what_question(self.clip, self.level, self.settings, self.characters or ())
+        return what_question(self.clip, self.level, self.settings, self.characters or (), self.said)
 
     @cached_property
     def characters(self) -> tuple[str, ...] | None:

@@ -12,6 +12,7 @@ it reads `max_dynamic_patch`; the grid of two by two tiles costs 1,280. The shee
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,6 +26,7 @@ from numpy.typing import NDArray
 from pipeline.captions.cast import Cast
 from pipeline.captions.endpoint import Message, Picture, Reply, assistant, user
 from pipeline.core.config import CaptionSettings
+from pipeline.core.dialogue import SpokenLine
 from pipeline.core.ingredients import fingerprint
 from pipeline.core.records import Clip
 from pipeline.video import clip_files
@@ -99,8 +101,13 @@ def who_question(clip: Clip, settings: CaptionSettings, cast: Cast) -> Question[
     return Question("who", text, ingredients, lambda reply: parse_who(reply, cast.names), who_pattern(len(cast.names)))
 
 
-def what_question(clip: Clip, level: int, settings: CaptionSettings, names: Sequence[str] = ()) -> Question[WhatReply]:
-    """Return the second question: what happens, and which of the characters found by the first one acts."""
+def what_question(
+    clip: Clip, level: int, settings: CaptionSettings, names: Sequence[str] = (), said: Sequence[SpokenLine] = ()
+) -> Question[WhatReply]:
+    """Return the second question: what happens, and which of the characters found by the first one acts.
+
+    `said` are the lines heard in the clip, if the question shows them.
+    """
     prompt, actor, example = load_prompt("what"), "", format_what(EXAMPLE)
     identity = {"prompt": prompt.identity}
     if names:
@@ -109,8 +116,17 @@ def what_question(clip: Clip, level: int, settings: CaptionSettings, names: Sequ
         actor = naming.render(names=", ".join(names)) + "\n"
         example = format_what(EXAMPLE_WITH_ACTOR, EXAMPLE_NAMES)
     text = prompt.render(frames=shown_frames(clip.frames), level=level, actor=actor, example=example)
+    if said:
+        heard = load_prompt("dialogue")
+        identity["dialogue"] = heard.identity
+        text = f"{heard.render(lines=_listed(said))}\n\n{text}"
     ingredients = _ingredients(clip, settings, text, {**identity, "level": level, "names": list(names)})
     return Question("what", text, ingredients, lambda reply: parse_what(reply, names), what_pattern(names))
+
+
+def _listed(said: Sequence[SpokenLine]) -> str:
+    lines = [f"{line.start_seconds:.1f} {json.dumps(line.said, ensure_ascii=False)}" for line in said]
+    return "\n".join(lines)[:_LONGEST_QUOTE]
 
 
 def _ingredients(clip: Clip, settings: CaptionSettings, text: str, about: dict[str, Any]) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from pipeline.captions.questions import conversation, reply_settings, view_clip
 from pipeline.captions.reply_cache import finish_attempts, has_replies, load_replies, save_replies
 from pipeline.captions.rules import flagged
 from pipeline.core.config import CaptionSettings
+from pipeline.core.dialogue import NO_DIALOGUE, Dialogue
 from pipeline.core.progress import Progress
 from pipeline.core.records import Caption, Clip
 from pipeline.core.store import FilmFolder, StoreError
@@ -51,6 +52,8 @@ class ServerCaptioner:
     """True: query clips with a good caption too, if the question changed or the stored replies are gone."""
     renews: bool = False
     """True: make a new attempt at the questions without a usable reply, except in an unfinished attempt."""
+    dialogue: Dialogue = NO_DIALOGUE
+    """Dialogue of the film, if the questions show it."""
 
     def ingredients(self) -> dict[str, Any]:
         """Ingredients of the captions; the server's address and concurrency do not change them."""
@@ -62,6 +65,7 @@ class ServerCaptioner:
             "cast": self.cast.sha256,
             **reply_settings(self.settings),
             **({"keep_old": True} if self.settings.keep_old else {}),
+            **({"dialogue": load_prompt("dialogue").identity} if self.settings.dialogue else {}),
         }
 
     def pending(
@@ -208,7 +212,8 @@ class ServerCaptioner:
 
     def _answers(self, folder: FilmFolder, clip: Clip, levels: LevelsByClip) -> Answers:
         kept = load_replies(folder, clip.clip_id)
-        answers = Answers(clip, levels[clip.clip_id], self.settings, self.cast, kept)
+        said = self.dialogue.within(clip.start_seconds, clip.end_seconds) or ()
+        answers = Answers(clip, levels[clip.clip_id], self.settings, self.cast, kept, said)
         if not self.renews or not answers.caption(None).fault:
             return answers  # a good caption without characters stays: a new question could lose it
         used_up = {key for key in kept.exchanges if len(kept.to(key)) > self.settings.repairs}

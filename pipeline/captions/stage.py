@@ -21,6 +21,7 @@ from pipeline.captions.reply_cache import note_failures
 from pipeline.captions.rules import RulesCaptioner
 from pipeline.captions.server_captioner import ServerCaptioner, is_beyond
 from pipeline.core.config import CaptionSettings
+from pipeline.core.dialogue import NO_DIALOGUE, Dialogue
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Caption, Clip, Failure, Film, RecordError, Verdict
 from pipeline.core.stage import CAPTIONS, NOTHING_PENDING, Outcome, Pending, Resources, Stage
@@ -84,7 +85,7 @@ class WriteCaptions(Stage):
             return NOTHING_PENDING  # without reading a table
         clips, levels = candidates(folder, screened)
         made = {row.clip_id: row for row in folder.read("captions", Caption)} if current else {}
-        server = self._server_for(folder)
+        server = self.server_for(folder)
         if self.ask_again or not current:  # a current result has few enough faults
             server = server.renewed(folder, clips, levels)
         waiting, uncollected = server.pending(folder, clips, levels, made)
@@ -110,7 +111,7 @@ class WriteCaptions(Stage):
         """
         if not self.spares_captions:
             return Repeats()
-        return self._server_for(folder).repeats(folder, *candidates(folder, screened))
+        return self.server_for(folder).repeats(folder, *candidates(folder, screened))
 
     def run_batch(self, folder: FilmFolder, batch: Sequence[str], progress: Progress = silent) -> None:
         """Ask the open questions about some clips of `pending`, and cache the replies in the film's folder.
@@ -126,11 +127,11 @@ class WriteCaptions(Stage):
         wanted, renews = _unmarked(batch)
         clips, levels = candidates(folder)
         asked = [clip for clip in clips if clip.clip_id in wanted]
-        if not self.ask_again and self._server_for(folder).repeats(folder, asked, levels):
+        if not self.ask_again and self.server_for(folder).repeats(folder, asked, levels):
             refuse_repeats(self.repeats(folder), keep_old=self.settings.keep_old)  # reports the repeats of all batches
         failures: dict[str, str] = {}
         try:
-            replace(self._server_for(folder), renews=renews).ask(folder, asked, levels, progress, failures)
+            replace(self.server_for(folder), renews=renews).ask(folder, asked, levels, progress, failures)
         except BudgetError as error:
             left = len(self.pending(folder, current=False).ids)
             rest = f"{left} of {len(clips)} clips of this film are still to be asked about, by the next build"
@@ -148,26 +149,36 @@ class WriteCaptions(Stage):
         refuse_repeats(self.repeats(folder), keep_old=self.settings.keep_old)
         clips, levels = candidates(folder)
         is_server = self.settings.captioner == "server"
-        captioner: Captioner = self._server_for(folder) if is_server else RulesCaptioner()
+        captioner: Captioner = self.server_for(folder) if is_server else RulesCaptioner()
         captions = captioner.captions(folder, clips, levels, progress)
         failures = tuple(Failure(record_id=row.clip_id, reason=row.fault) for row in captions if row.fault)
         if is_beyond(len(failures), len(captions), self.settings):
             first = f"{failures[0].record_id}: {failures[0].reason}"
             again = ""
             if self.settings.captioner == "server":
-                most = self._server_for(folder).most_requests(folder, clips, levels)
+                most = self.server_for(folder).most_requests(folder, clips, levels)
                 again = f"; the next build asks again, with at most {most:,} requests"
             reason = f"{len(failures)} of {len(captions)} clips got no usable caption{again}; first: {first}"
             raise RecordError(folder.film_id, reason)
         return Outcome(tables={"captions": captions}, failures=failures)
 
-    def _server_for(self, folder: FilmFolder) -> ServerCaptioner:
-        return self._server(self.cast.of(folder.film))
+    def server_for(self, folder: FilmFolder) -> ServerCaptioner:
+        """Return the captioner of a film, with its cast and, if the questions show it, its dialogue."""
+        dialogue = Dialogue.of(folder) if self.settings.dialogue else NO_DIALOGUE
+        return self._server(self.cast.of(folder.film), dialogue)
 
-    def _server(self, cast: Cast) -> ServerCaptioner:
+    def _server(self, cast: Cast, dialogue: Dialogue = NO_DIALOGUE) -> ServerCaptioner:
         """Return the captioner; `ask_again` overrides the setting that keeps old captions."""
         keep_old = self.settings.keep_old and not self.ask_again
-        return ServerCaptioner(self.settings.model_copy(update={"keep_old": keep_old}), cast, self.ask_again)
+        settings = self.settings.model_copy(update={"keep_old": keep_old})
+        return ServerCaptioner(settings, cast, self.ask_again, dialogue=dialogue)
+
+
+@dataclass(frozen=True)
+class WriteCaptionsWithDialogue(WriteCaptions):
+    """Stage `captions` whose questions show the dialogue (`[captions] dialogue`)."""
+
+    needs: ClassVar[tuple[str, ...]] = (*WriteCaptions.needs, "dialogue")
 
 
 def candidates(

@@ -16,7 +16,6 @@ from functools import partial
 from pipeline.captions.endpoint import counted
 from pipeline.captions.questions import spread
 from pipeline.captions.reply_cache import Exchange, finish_attempts, load_replies
-from pipeline.captions.server_captioner import ServerCaptioner
 from pipeline.captions.stage import WriteCaptions, candidates
 from pipeline.core.errors import UserError
 from pipeline.core.progress import Progress
@@ -90,7 +89,7 @@ def try_captions(
     """
     settings = stage.settings.model_copy(update={"keep_old": False})
     captioners = {
-        folder.film_id: ServerCaptioner(settings, stage.cast.of(folder.film), ask_again=True, renews=True)
+        folder.film_id: replace(stage.server_for(folder), settings=settings, ask_again=True, renews=True)
         for folder, _ in screened
     }
     films = {folder.film_id: (folder, *candidates(folder, verdicts)) for folder, verdicts in screened}

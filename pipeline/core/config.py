@@ -211,7 +211,7 @@ class MotionSettings(Settings):
 class CaptionSettings(Settings):
     """Captions: the characters on screen and what happens."""
 
-    later_keys = frozenset({"guided", "most_requests"})
+    later_keys = frozenset({"guided", "most_requests", "dialogue"})
 
     captioner: Literal["rules", "server"] = Field(
         "rules", description="rules (offline, from measured facts) or server (an OpenAI-compatible endpoint)"
@@ -240,6 +240,7 @@ class CaptionSettings(Settings):
         "auto",
         description="replies guided by a regular expression (lmdeploy's regex_schema); auto: if the server accepts it",
     )
+    dialogue: bool = Field(False, description="show the server the lines of dialogue heard in the clip, as context")
     most_requests: int | None = Field(
         None,
         ge=1,

@@ -61,6 +61,11 @@ class SpokenLine(Record):
         """Length of the line."""
         return self.end_seconds - self.start_seconds
 
+    @property
+    def said(self) -> str:
+        """The text after its speaker, as `Ponyo: Sosuke!`."""
+        return f"{self.speaker}: {self.text}" if self.speaker else self.text
+
     def within(self, start_seconds: float, end_seconds: float) -> SpokenLine | None:
         """Return the part in a span, in seconds from its start; None if too little of the line is heard there."""
         start, end = max(self.start_seconds, start_seconds), min(self.end_seconds, end_seconds)
@@ -82,7 +87,7 @@ class Dialogue:
         """Return the dialogue of a film; unknown before the stage has run. Raises StoreError."""
         tracks = folder.read_if_made("subtitles", SubtitleTrack)
         if not any(track.chosen for track in tracks):
-            return cls()
+            return NO_DIALOGUE
         return cls(folder.read_if_made("dialogue", SpokenLine), is_known=True)
 
     def within(self, start_seconds: float, end_seconds: float) -> tuple[SpokenLine, ...] | None:
@@ -102,3 +107,7 @@ class Dialogue:
                 return
             if part := line.within(start_seconds, end_seconds):
                 yield line, part
+
+
+NO_DIALOGUE = Dialogue()
+"""Dialogue of a film without usable subtitles."""

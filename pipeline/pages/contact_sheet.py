@@ -116,7 +116,7 @@ class Html:
 def playing_clip(row: ClipRow, path: Path) -> Html:
     """Return a clip as a video in a loop, with all known facts."""
     video = base64.b64encode(path.read_bytes()).decode("ascii")
-    lines = [*_facts(row), *([printable(row.sentence)] if row.sentence else [])]
+    lines = [*_facts(row), *map(printable, filter(None, (row.sentence, *(row.dialogue or ()))))]
     said = "".join(f"<div>{escape(line)}</div>" for line in lines)
     source = f'<source type="video/mp4" src="data:video/mp4;base64,{video}">'
     return Html(f"<div><video controls loop autoplay muted playsinline>{source}</video>{said}</div>", "\n".join(lines))
@@ -160,6 +160,7 @@ def _row(film: int, seen: SeenClip, reasons: Mapping[str, int], characters: Mapp
         _review(seen),
         (seen.looks and seen.looks.quality) or None,
         (seen.looks and seen.looks.overlays) or None,
+        None if seen.dialogue is None else " · ".join(line.said for line in seen.dialogue),
     ]
 
 

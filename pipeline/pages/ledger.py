@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pipeline.core.dialogue import SubtitleTrack
 from pipeline.core.plain_text import counted
 from pipeline.core.records import Crop
 from pipeline.pages.charts import clock, strip_path, time_ticks
@@ -86,7 +87,7 @@ def film_strip(seen: SeenFilm, colours: Colours) -> dict[str, Any]:
         "outcome": f"{counted(len(seen.clips), 'clip')} in {counted(len(seen.scenes), 'scene')}: {outcome}"
         if seen.clips
         else "no clip",
-        "treatments": treatments(seen),
+        "treatments": [*treatments(seen), *map(subtitle_remark, seen.subtitles)],
         "warnings": seen.warnings,
         "failures": [*damage, *(f"{failure.record_id}: {failure.reason}" for failure in seen.failures)],
     }
@@ -97,6 +98,15 @@ def _crops(crops: Sequence[Crop]) -> str:
     sizes = [f"{crop.width}x{crop.height}" for crop in crops]
     later = (f"from {clock(crop.start_seconds)} on {size}" for crop, size in zip(crops[1:], sizes[1:], strict=True))
     return ", ".join((sizes[0], *later))
+
+
+def subtitle_remark(track: SubtitleTrack) -> str:
+    """Facts of a subtitle track in one line: what it is, why it was chosen or not, and what was left out by rule."""
+    about = ", ".join(filter(None, (track.codec.upper(), track.language or "language not stated", track.title)))
+    use = f"dialogue, {counted(track.lines or 0, 'line')}" if track.chosen else "not used"
+    remark = f"; {track.remark}" if track.remark else ""
+    rules = ", ".join(f"{one.rule} {one.events:,}" for one in track.left_out)
+    return f"Subtitles, {track.source} ({about}): {use}{remark}{f'; left out: {rules}' if rules else ''}"
 
 
 def _spans(spans: Iterable[Span], key: tuple[Fate, str]) -> list[tuple[float, float]]:

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from pipeline.captions.caption_server import SERVED
 from pipeline.core.config import CaptionSettings, Config, MotionSettings, SelectionSettings
+from pipeline.core.dialogue import SubtitleTrack
 from pipeline.core.plain_text import first_few
 from pipeline.core.records import Crop, Damage, Failure, FieldStretch, Film, Scene
 from pipeline.core.store import Dataset, DatasetRecord, FilmFolder, StoreError
@@ -50,6 +51,7 @@ class SeenFilm:
     """Stretches of telecine, interlaced and progressive video; none for a film that is progressive."""
     remarks: tuple[str, ...] = ()
     """Remarks on its clips: that there is none, or that much of the pictures is cut off."""
+    subtitles: tuple[SubtitleTrack, ...] = ()
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -168,7 +170,8 @@ def _seen_film(folder: FilmFolder, place: int, index: Index | None, vocabulary: 
     crops = tuple(folder.read_if_made("crop", Crop))
     fields = tuple(folder.read_if_made("fields", FieldStretch))
     made = (film, crops, tuple(scenes), tuple(damage), clips, tuple(spans), _failures(folder), failure, fields)
-    return SeenFilm(*made, remarks=tuple(film_remarks(folder, config.clips)))
+    subtitles = tuple(folder.read_if_made("subtitles", SubtitleTrack))
+    return SeenFilm(*made, remarks=tuple(film_remarks(folder, config.clips)), subtitles=subtitles)
 
 
 def _end_seconds(folder: FilmFolder) -> float | None:
@@ -299,7 +302,8 @@ def _caption_sentence(captions: CaptionSettings, summary: Summary) -> str:
     if summary.made_by_rules:
         return "RULES, NOT A LANGUAGE MODEL: sentences made from the measured motion, camera motion and light"
     revision = f" at revision {captions.revision}" if captions.revision else ""
-    prompts = ", ".join(f"{name} {load_prompt(name).version}" for name in ("who", "what", "actor"))
+    names = ("who", "what", "actor", *(["dialogue"] if captions.dialogue else []))
+    prompts = ", ".join(f"{name} {load_prompt(name).version}" for name in names)
     kept = sum(clip.caption.is_kept for clip in summary.kept if clip.caption)
     why = "from an earlier form of the questions, or without its replies"
     older = f"; {kept} of the kept clips have a caption {why}" if kept else ""

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from pipeline.captions.cast import Cast, load_cast
-from pipeline.captions.stage import WriteCaptions
+from pipeline.captions.stage import WriteCaptions, WriteCaptionsWithDialogue
 from pipeline.core.config import ClipSettings, Config, MotionSettings
 from pipeline.core.errors import UserError
 from pipeline.core.records import Verdict
@@ -38,6 +38,7 @@ def planned_stages(request: BuildRequest, edges: Edges, cast: Cast | None = None
     config, run = request.config, request.config.run
     if config.captions.captioner == "rules":
         cast = Cast()
+    write_captions = WriteCaptionsWithDialogue if config.captions.dialogue else WriteCaptions
     threads = run.threads or (1 if run.runner == "ray" else os.cpu_count() or 1)
     stages: tuple[Stage, ...] = (
         FindCrop(config.crop),
@@ -46,7 +47,7 @@ def planned_stages(request: BuildRequest, edges: Edges, cast: Cast | None = None
         MeasureLooks(config.looks, threads, config.run.failed_limit),
         MeasureMotion(config.motion, threads, config.run.failed_limit),
         Screen(config.selection, edges),
-        WriteCaptions(config.captions, cast or cast_of(request), request.ask_again),
+        write_captions(config.captions, cast or cast_of(request), request.ask_again),
     )
     if request.until is Until.publish:
         return stages

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pipeline.core.dialogue import SpokenLine
 from pipeline.core.records import QUALITY, Bars, Box, CameraDirection, CameraKind, Record
 from pipeline.core.store import Dataset
 from pipeline.publish.samples import EPISODE, Split
@@ -92,6 +93,8 @@ class ClipRow:
     logo_boxes: tuple[str, ...] | None
     bars: str | None
     """Widths of the black bars as `left,top,right,bottom`."""
+    dialogue: tuple[str, ...] | None
+    """Lines heard in the clip, as `0.250-1.500 [ja] Ponyo: Sosuke!` in seconds from its start."""
 
 
 _OF_CLIP = {"clip_id", "film_id", "scene", "index", "start_seconds", "end_seconds", "overlap_seconds", "frames"}
@@ -121,6 +124,7 @@ def _row(seen: SeenClip, of_film: dict[str, Any], shard: str | None) -> ClipRow:
         text_boxes=_sides(seen.looks.text_boxes) if seen.looks else None,
         logo_boxes=_sides(seen.looks.logo_boxes) if seen.looks else None,
         bars=_text_of(seen.looks.bars) if seen.looks and seen.looks.bars else None,
+        dialogue=None if seen.dialogue is None else tuple(map(_spoken, seen.dialogue)),
         **of_film,
         fps=float(seen.clip.fps),
         split=seen.split,
@@ -145,6 +149,11 @@ def _fields(record: Record | None, names: Iterable[str]) -> dict[str, Any]:
 
 def _sides(boxes: Iterable[Box] | None) -> tuple[str, ...] | None:
     return None if boxes is None else tuple(map(_text_of, boxes))
+
+
+def _spoken(line: SpokenLine) -> str:
+    language = f"[{line.language}] " if line.language else ""
+    return f"{line.start_seconds:.3f}-{line.end_seconds:.3f} {language}{line.said}"
 
 
 def _text_of(sides: Box | Bars) -> str:

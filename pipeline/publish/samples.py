@@ -20,6 +20,7 @@ import pyarrow as pa
 from pydantic import AfterValidator, ConfigDict, Field, ValidationError
 
 from pipeline.core.config import ShardSettings
+from pipeline.core.dialogue import Dialogue, SpokenLine
 from pipeline.core.records import (
     QUALITY,
     Bars,
@@ -47,8 +48,8 @@ from pipeline.reviews.applied import BY_REVIEW_ALONE, CARRIED, read_reviewed, wi
 from pipeline.stages.motion_levels import Edges
 from prompts.tags import TAGS, instruction
 
-SHARD_SCHEMA: Final = 4
-ShardSchema = Literal[4]
+SHARD_SCHEMA: Final = 5
+ShardSchema = Literal[5]
 """Schema of samples and their index; readers reject shards of another schema, and a build writes them again."""
 Split = Literal["train", "val"]
 SPLITS: tuple[Split, ...] = ("train", "val")
@@ -177,10 +178,11 @@ def is_by_rules_alone(caption: Caption | SampleCaption) -> bool:
 class DialogueLine(Published):
     """A line spoken in a clip."""
 
-    start_seconds: float = Field(description="from the clip's start")
+    start_seconds: Annotated[float, AfterValidator(_not_negative)] = Field(description="from the clip's start")
     end_seconds: float
     text: str
-    speaker: str | None
+    speaker: str | None = Field(description="as the subtitles name it")
+    language: str | None = Field(description="of the subtitles, as `ja`; null: not stated")
 
 
 class Sample(Published):
@@ -262,7 +264,7 @@ def kept_clips(
     verdicts = {verdict.clip_id: verdict for verdict in folder.read("verdicts", Verdict) if verdict.keep}
     motions = {motion.clip_id: motion for motion in folder.read("motion", Motion)}
     looks = {row.clip_id: row for row in folder.read_if_made("looks", Looks)}
-    film, reviewed = folder.film, read_reviewed(folder)
+    film, reviewed, dialogue = folder.film, read_reviewed(folder), Dialogue.of(folder)
     captions = with_reviews([*folder.read("captions", Caption), *folder.read_if_made(CARRIED, Caption)], reviewed)
     kept = []
     for clip in folder.read("clips", Clip):
@@ -272,7 +274,8 @@ def kept_clips(
             published = caption and vocabulary.applied(caption)
             fields = review.fields if review else ()
             seen = looks.get(clip.clip_id)
-            sample = make_sample(record, film, clip, verdict, motion, seen, published, splits[clip.scene], fields)
+            said = dialogue.within(clip.start_seconds, clip.end_seconds)
+            sample = make_sample(record, film, clip, verdict, motion, seen, published, splits[clip.scene], fields, said)
             kept.append(KeptClip(sample, clip, folder.clip_path(clip.clip_id)))
     for clip_id in verdicts:
         raise RecordError(clip_id, "is kept but no such clip was cut; run `animegamer build` again")
@@ -314,10 +317,11 @@ def make_sample(
     caption: Caption | None,
     split: Split,
     reviewed: Collection[str] = (),
+    dialogue: Sequence[SpokenLine] | None = None,
 ) -> Sample:
     """Build the sample of a kept clip; the tags of a quarantined caption are null.
 
-    `caption` is the published caption, `reviewed` its reviewed fields.
+    `caption` is the published caption, `reviewed` its reviewed fields; `dialogue` is in seconds from the clip's start.
 
     Raises:
         RecordError: a fact is missing, not finite, or measured by another model than the dataset's.
@@ -353,7 +357,7 @@ def make_sample(
                     "flags": caption.flags if caption else (),
                     "reviewed": tuple(sorted(_TAGS.union(reviewed) if caption and caption.reviewed else reviewed)),
                 },
-                "dialogue": None,
+                "dialogue": None if dialogue is None else tuple(line.model_dump() for line in dialogue),
                 "flags": verdict.flags,
             }
             | (looks.model_dump(include=_LOOKS) if looks else dict.fromkeys(_LOOKS))

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Literal
 
+from pipeline.core.dialogue import Dialogue, SpokenLine
 from pipeline.core.errors import UserError
 from pipeline.core.plain_text import first_few, printable
 from pipeline.core.records import Caption, Clip, Damage, Looks, Motion, Reviewed, Scene, Verdict, slug
@@ -52,6 +53,8 @@ class SeenClip:
     machine: Caption | None = None
     """Caption as the captioner made it; `caption` is the published one."""
     reviewed: Reviewed | None = None
+    dialogue: tuple[SpokenLine, ...] | None = None
+    """Lines heard in the clip, in seconds from its start; None if the film has no usable subtitles."""
 
     @property
     def fate(self) -> ClipFate:
@@ -113,7 +116,7 @@ def film_clips(folder: FilmFolder, splits: Mapping[int, Split], vocabulary: Voca
     motions = {row.clip_id: row for row in folder.read_if_made("motion", Motion)}
     looks = {row.clip_id: row.model_copy(update={"hashes": ()}) for row in folder.read_if_made("looks", Looks)}
     machine = read_captions(folder)
-    reviewed = read_reviewed(folder)
+    reviewed, dialogue = read_reviewed(folder), Dialogue.of(folder)
     captions = with_reviews(machine.values(), reviewed)
     published = {clip_id: vocabulary.applied(caption) for clip_id, caption in captions.items()}
     return [
@@ -126,6 +129,7 @@ def film_clips(folder: FilmFolder, splits: Mapping[int, Split], vocabulary: Voca
             looks.get(clip.clip_id),
             machine.get(clip.clip_id),
             reviewed.get(clip.clip_id),
+            dialogue.within(clip.start_seconds, clip.end_seconds),
         )
         for clip in sorted(folder.read_if_made("clips", Clip), key=lambda clip: clip.start_seconds)
     ]
@@ -163,7 +167,7 @@ class ClipChoice:
     """Flags that a clip must not have."""
     verdict: ClipFate | None = None
     words: str = ""
-    """Words or beginnings of words in the caption, the reasons, the flags, the film's name or the clip's id."""
+    """Words or beginnings of words in caption, dialogue, reasons, flags, the film's name or the clip's id."""
 
     def of(self, record: DatasetRecord, clips: Sequence[SeenClip]) -> list[SeenClip]:
         """Return the chosen clips of a dataset, given all its clips, in their order.
@@ -176,7 +180,7 @@ class ClipChoice:
         for tag, value in self.tags:
             _refuse_unknown_value(tag, value, clips)
         names = {film.film_id: film.name for film in record.films}
-        starts = [re.compile(rf"(?<!\w){re.escape(word)}") for word in _fold(self.words).split()]
+        starts = [_beginning(word) for word in _fold(self.words).split()]
         return [
             seen
             for seen in clips
@@ -259,9 +263,15 @@ def _value(seen: SeenClip, tag: str) -> str:
 
 def _has_words(seen: SeenClip, film_name: str, starts: Iterable[re.Pattern[str]]) -> bool:
     answer = seen.answer
-    said = (seen.text, answer.S, answer.sentence) if answer else ()
+    said = [seen.text, answer.S, answer.sentence] if answer else []
+    said += [line.said for line in seen.dialogue or ()]
     text = _fold("\n".join(filter(None, (seen.clip.clip_id, film_name, *said, *seen.flags, *seen.reasons))))
     return all(start.search(text) for start in starts)
+
+
+def _beginning(word: str) -> re.Pattern[str]:
+    """Pattern of the beginning of a word; Japanese and Chinese have no spaces, so there it is found anywhere."""
+    return re.compile(re.escape(word) if word[0] >= "\u2e80" else rf"(?<!\w){re.escape(word)}")
 
 
 def _folded(texts: Iterable[str]) -> set[str]:

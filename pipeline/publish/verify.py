@@ -179,6 +179,10 @@ def _claim_problems(key: str, sample: Sample, shard: Shard, index: Index) -> Ite
     for name, value, right in claims:
         if value != right:
             yield f"its {name} is {value}, it should be {right}"
+    seconds = sample.end_seconds - sample.start_seconds + _TIME_TOLERANCE_SECONDS
+    for line in sample.dialogue or ():
+        if not line.start_seconds < line.end_seconds <= seconds:
+            yield f"its dialogue has a line from {line.start_seconds} to {line.end_seconds}, outside the clip"
 
 
 def _table_problems(packed: Packed, sample: Sample, kept: KeptClip) -> Iterator[str]:

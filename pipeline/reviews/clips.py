@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipeline.core.dialogue import Dialogue
 from pipeline.core.records import Caption, Clip, Looks, Motion, Verdict
 from pipeline.core.store import Dataset, FilmEntry, FilmFolder
 from pipeline.reviews.applied import film_clips, matched_reviews, read_captions, read_reviewed, with_reviews
@@ -48,6 +49,8 @@ class ReviewableClip:
     """Caption of the machine, perhaps with a fault."""
     published: Caption | None
     """Caption as it was last published, reviews included."""
+    dialogue: tuple[str, ...]
+    """Lines heard in the clip, each after its speaker."""
     standings: Mapping[str, Standing]
     """Standing of each reviewed field, `keep` among them, by field."""
 
@@ -74,6 +77,7 @@ def _rows(
     looks = {row.clip_id: row for row in folder.read_if_made("looks", Looks)}
     captions = read_captions(folder)
     published = with_reviews(captions.values(), read_reviewed(folder))
+    dialogue = Dialogue.of(folder)
     for clip in sorted(clips, key=lambda clip: clip.start_seconds):
         verdict = verdicts.get(clip.clip_id)
         motion, seen = motions.get(clip.clip_id), looks.get(clip.clip_id)
@@ -94,5 +98,6 @@ def _rows(
             flags=verdict.flags if verdict else (),
             caption=captions.get(clip.clip_id),
             published=published.get(clip.clip_id),
+            dialogue=tuple(line.said for line in dialogue.within(clip.start_seconds, clip.end_seconds) or ()),
             standings=found.get(clip.clip_id, {}),
         )

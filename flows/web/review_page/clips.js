@@ -74,7 +74,7 @@ export class Clips {
   /** Everything that free text is searched in, in lower case. */
   text(row) {
     row.text ??= [
-      row.id, this.info.films[row.film], ...(row.reasons ?? []), ...(row.flags ?? []),
+      row.id, this.info.films[row.film], ...(row.reasons ?? []), ...(row.flags ?? []), ...(row.dialogue ?? []),
       ...FIELDS.map((field) => textOf(field, this.value(row, field.name))),
     ].join("\n").toLowerCase();
     return row.text;

@@ -37,6 +37,7 @@ export class Panel {
     at("film-name").title = row.id;
     const reasons = (row.reasons ?? []).map((reason) => `dropped: ${reason}`);
     at("doubts").replaceChildren(...[...reasons, ...(row.doubts ?? [])].map((text) => element("li", { textContent: text, dir: "auto" })));
+    at("dialogue").replaceChildren(...(row.dialogue ?? []).map((text) => element("li", { textContent: text, dir: "auto" })));
     at("about").textContent = this.selection.size ? `${counted(this.selection.size, "clip")} selected` : "";
     at("panel").classList.toggle("many", this.selection.size > 0);
     this.#showAround(row, other);

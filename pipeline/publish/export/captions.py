@@ -6,15 +6,20 @@
 
 A caption is one line, because SimpleTuner (documentation/DATALOADER.md, `textfile`) and OneTrainer
 (`LoadMultipleTexts`) read every line of a text file as a separate caption.
+
+Speech stands in quotes, verbatim and in its own language, in the same paragraph, as models with sound read it (LTX-2's
+guide to prompts): Ponyo runs. Ponyo says: "宗介!"
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from html import escape
 
+from pipeline.core.dialogue import SpokenLine
 from pipeline.core.errors import UserError
 from pipeline.core.plain_text import is_text, printable
 from pipeline.core.records import Caption
@@ -40,14 +45,20 @@ class CaptionStyle:
     trigger: str = ""
     names: Mapping[str, str] = field(default_factory=dict)
 
-    def of(self, caption: Caption | None) -> str | None:
-        """Return the caption of a clip; None if it has none of this form."""
+    def of(self, caption: Caption | None, said: Sequence[SpokenLine] = ()) -> str | None:
+        """Return the caption of a clip, and what is said in it in quotes; None if it has no caption of this form."""
         if caption is None or caption.fault:
             return None
         text = " ".join(_FORMS[self.form](self._renamed(caption)).split())
         if not text:
             return None
+        text = " ".join([text, *map(self._quoted, said)])
         return f"{self.trigger}, {text}" if self.trigger else text
+
+    def _quoted(self, line: SpokenLine) -> str:
+        speaker = self.names.get(line.speaker, line.speaker) if line.speaker else "A voice"
+        quote = line.text.replace('"', "'")
+        return f'{speaker} says: "{quote}"'
 
     def _renamed(self, caption: Caption) -> Caption:
         names = self.names
@@ -62,6 +73,24 @@ class CaptionStyle:
         longest_first = sorted(self.names, key=len, reverse=True)
         known = "|".join(map(re.escape, longest_first))
         return re.sub(rf"(?<!\w)(?:{known})(?!\w)", lambda match: self.names[match[0]], text)
+
+
+def webvtt(lines: Sequence[SpokenLine]) -> str:
+    """Return the subtitles of a clip as a WebVTT file, with the speakers as voices."""
+    cues = [
+        f"{_timestamp(line.start_seconds)} --> {_timestamp(line.end_seconds)}\n{_voice(line)}{escape(line.text)}\n"
+        for line in lines
+    ]
+    return "\n".join(["WEBVTT\n", *cues])
+
+
+def _voice(line: SpokenLine) -> str:
+    return f"<v {escape(line.speaker)}>" if line.speaker else ""
+
+
+def _timestamp(seconds: float) -> str:
+    minutes, milliseconds = divmod(round(1000 * seconds), 60_000)
+    return f"{minutes // 60:02}:{minutes % 60:02}:{milliseconds // 1000:02}.{milliseconds % 1000:03}"
 
 
 def parse_names(texts: Iterable[str]) -> dict[str, str]:

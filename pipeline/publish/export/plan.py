@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pipeline.core.config import Config, recorded
+from pipeline.core.dialogue import NO_DIALOGUE, Dialogue, SpokenLine
 from pipeline.core.errors import UserError
 from pipeline.core.plain_text import counted, first_few
-from pipeline.core.records import Verdict
+from pipeline.core.records import Clip, Verdict
 from pipeline.core.stage import is_whole
 from pipeline.core.store import ClipFormat, Dataset, FilmFolder
 from pipeline.publish.export.captions import CaptionForm, CaptionStyle, check_style
@@ -29,7 +30,7 @@ from pipeline.publish.export.recut import (
     length_notices,
     spans_to_cut,
 )
-from pipeline.publish.export.trainers import PRESETS, Preset, TableKind, Trainer
+from pipeline.publish.export.trainers import PRESETS, Preset, TableKind, Trainer, pace
 from pipeline.publish.samples import is_by_rules_alone
 from pipeline.publish.seen_clips import ClipChoice, SeenClip, seen_clips
 from pipeline.remote.objects import is_address
@@ -53,6 +54,8 @@ class ExportRequest:
     names: Mapping[str, str] = field(default_factory=dict)
     table: TableKind | None = None
     """Kind of the table; None: the trainer's first."""
+    dialogue: bool = False
+    """Quote what is said in a clip in its caption, and write its subtitles beside it for people."""
 
     @property
     def table_kind(self) -> TableKind | None:
@@ -69,6 +72,8 @@ class ExportClip:
     caption: str
     source: Path
     """Clip file of the dataset."""
+    said: tuple[SpokenLine, ...] | None = None
+    """Lines heard in the clip, in seconds from its start, if the export has dialogue and the film subtitles."""
 
 
 @dataclass(frozen=True)
@@ -168,12 +173,16 @@ def _captioned(
     form = request.form or request.trainer.form
     style = CaptionStyle(form, request.trigger, request.names)
     check_style(style, {name for seen in kept for name in (seen.answer and seen.answer.characters) or ()})
+    if request.dialogue and form is CaptionForm.tags:
+        raise UserError("--dialogue: tags hold no speech; give --captions sentence or instruction")
     clips, notices = [], []
+    spoken = {film: _Spoken.of(dataset.folder(film), request) for film in {seen.clip.film_id for seen in kept}}
     for seen in kept:
-        if caption := style.of(seen.answer):
-            folder = dataset.folder(seen.clip.film_id)
+        folder, dialogue = dataset.folder(seen.clip.film_id), spoken[seen.clip.film_id]
+        if caption := style.of(seen.answer, dialogue.quotes(seen.clip)):
             file = _file_of(request.trainer, seen)
-            clips.append(ExportClip(seen, file, caption, folder.clip_path(seen.clip.clip_id)))
+            heard = dialogue.lines(seen.clip)
+            clips.append(ExportClip(seen, file, caption, folder.clip_path(seen.clip.clip_id), heard))
     if not clips:
         raise UserError("; ".join([_no_captions(form, by_rules=dataset.record.captioner == RULES), *known]))
     if missing := len(kept) - len(clips):
@@ -181,6 +190,30 @@ def _captioned(
     if by_rules := sum(is_by_rules_alone(said) for clip in clips if (said := clip.seen.answer)):
         notices.append(f"{by_rules} of {len(clips)} captions come from rules alone and name no subject or character")
     return form, tuple(clips), notices
+
+
+@dataclass(frozen=True)
+class _Spoken:
+    """Dialogue of a film in the spans that an export shows, which a preset makes longer or shorter than the clips."""
+
+    dialogue: Dialogue
+    preset_seconds: float | None
+
+    @classmethod
+    def of(cls, folder: FilmFolder, request: ExportRequest) -> _Spoken:
+        if not request.dialogue:
+            return cls(NO_DIALOGUE, None)
+        preset = request.preset
+        return cls(Dialogue.of(folder), float(preset.frames * pace(folder.film) / preset.fps) if preset else None)
+
+    def lines(self, clip: Clip) -> tuple[SpokenLine, ...] | None:
+        return self.dialogue.within(*self._span(clip))
+
+    def quotes(self, clip: Clip) -> tuple[SpokenLine, ...]:
+        return self.dialogue.mostly_within(*self._span(clip))
+
+    def _span(self, clip: Clip) -> tuple[float, float]:
+        return clip.start_seconds, clip.start_seconds + self.preset_seconds if self.preset_seconds else clip.end_seconds
 
 
 def _check_table(request: ExportRequest, clips: Sequence[ExportClip]) -> None:

@@ -19,6 +19,7 @@ from pipeline.core.hashes import FILM_HASHES, Hashes, film_hash
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Crop, RecordError
 from pipeline.core.store import FilmFolder
+from pipeline.publish.export.captions import webvtt
 from pipeline.publish.export.folder import (
     ExportNote,
     check_folder,
@@ -144,9 +145,12 @@ def _cut_film(plan: ExportPlan, folder: FilmFolder, spans: tuple[Span, ...], pro
 
 
 def _captions(plan: ExportPlan, clips: Sequence[ExportClip]) -> dict[str, str]:
-    """Return the text file of each clip by its path in the export, if the trainer reads text files."""
-    beside = clips if plan.request.trainer.beside else ()
-    return {str(Path(clip.file).with_suffix(".txt")): clip.caption + "\n" for clip in beside}
+    """Return the text file of each clip by its path in the export, and its subtitles, if it is read with such files."""
+    trainer = plan.request.trainer
+    beside = clips if trainer.beside else ()
+    texts = {str(Path(clip.file).with_suffix(".txt")): clip.caption + "\n" for clip in beside}
+    spoken = [(clip.file, clip.said) for clip in clips if clip.said] if trainer.has_subtitles else []
+    return texts | {str(Path(file).with_suffix(".vtt")): webvtt(lines) for file, lines in spoken}
 
 
 def _write_text(path: Path, text: str) -> bool:

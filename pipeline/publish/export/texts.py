@@ -40,6 +40,7 @@ COLUMNS: Mapping[str, tuple[str, str]] = {
     "camera": ("sc:Text", "kind and direction of the camera's move, such as `pan left`; null if undecided"),
     "sharpness": ("sc:Float", "sharpness of the pictures, 0 to 1"),
     "blockiness": ("sc:Float", "step at the blocks that an earlier encoder left, gray levels of 255"),
+    "dialogue": ("sc:Text", "lines of the subtitles heard in the dataset's clip, each on a line after its speaker"),
     "banding": ("sc:Float", "height of the steps in soft gradients, gray levels; null without such a gradient"),
 }
 """Columns of a table: type of Croissant and meaning."""
@@ -155,6 +156,7 @@ def _row(film: Film, clip: ExportClip) -> dict[str, Any]:
         "motion_level": seen.level,
         "motion_scope_px": seen.motion.scope_px,
         "camera": seen.motion.camera,
+        "dialogue": "\n".join(line.said for line in seen.dialogue or ()),
         **{name: getattr(seen.looks, name, None) for name in QUALITY},
     }
 

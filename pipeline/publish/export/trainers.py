@@ -106,6 +106,8 @@ class Trainer:
     """Files of the export by the template they are made from."""
     is_hub: bool = False
     """True: a folder for the hub, see `texts.py`."""
+    has_subtitles: bool = False
+    """True: subtitles beside each clip, for people; trainers take unknown files for media, or refuse them."""
     unfit: Mapping[str, str] = field(default_factory=dict)
     """Families that it trains, but not with the frames of the preset, with the reason."""
 
@@ -220,7 +222,15 @@ _VIDEOX_FUN = Trainer(
     templates={"start.sh.j2": "start.sh"},
 )
 
-_FOLDER = Trainer(name="folder", title="a folder", presets=(), folder="", form=CaptionForm.instruction, beside=True)
+_FOLDER = Trainer(
+    name="folder",
+    title="a folder",
+    presets=(),
+    folder="",
+    form=CaptionForm.instruction,
+    beside=True,
+    has_subtitles=True,
+)
 
 # Hugging Face: `datasets` reads a folder of videos with `metadata.jsonl` and a column `file_name` as `videofolder`.
 _HUGGINGFACE = Trainer(

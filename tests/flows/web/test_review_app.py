@@ -165,6 +165,7 @@ def doubted(number: int, scope_px: float | None = 4.0, **caption: Any) -> Review
     name = f"clip-{number}"
     words = {"raw_what": REPLY, "S": "girl", "MD": "run", "EV": "sea", "sentence": "A girl runs by the sea."}
     return ReviewableClip(
+        dialogue=(),
         film_id="film",
         film_name="film.mkv",
         film_sha256="0" * 64,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,14 @@ import pytest
 
 from pipeline.captions.cast import Cast, load_cast
 from pipeline.captions.endpoint import EndpointDownError
+from pipeline.captions.stage import WriteCaptions
+from pipeline.core.config import CaptionSettings, Config
 from pipeline.core.progress import silent
-from pipeline.core.records import RecordError
+from pipeline.core.records import Clip, RecordError
 from pipeline.core.stage import perform
+from pipeline.plan.film_stages import planned_stages
+from pipeline.plan.request import BuildRequest
+from tests.support.datasets.dialogue import line, write_dialogue
 from tests.support.media.painted_clips import (
     captions_of,
     clip_ids,
@@ -286,3 +292,27 @@ def test_a_clip_of_few_frames_has_the_stated_number_of_pictures(tmp_path: Path, 
     assert "You see 5 pictures" in what.text
     assert [round(read_moment(picture)) for picture in what.pictures] == [0, 1, 2, 3, 4]
     assert who.pictures[1].shape == (896, 896, 3)
+
+
+def test_dialogue_is_shown_if_wanted_and_is_part_of_the_question(tmp_path: Path, cast: Cast) -> None:
+    folder = make_screened_film(tmp_path, 2)
+    first, second = folder.read("clips", Clip)
+    write_dialogue(folder, line(first.start_seconds + 0.5, first.start_seconds + 1, 'Say "ham"!', speaker="Ponyo"))
+    with CaptionServer(good_answer) as server:
+        captions_of(stage_for(server.address, cast), folder)
+        assert not any("spoken" in request.text for request in server.requests)
+        shown = stage_for(server.address, cast, dialogue=True)
+        assert shown.repeats(folder).changes.keys() == {first.clip_id}  # the other clip is silent
+        assert "dialogue" in shown.repeats(folder).reasons()
+        server.requests.clear()
+        captions_of(replace(shown, ask_again=True), folder)
+        [what] = server.requests
+    assert '0.5 "Ponyo: Say \\"ham\\"!"' in what.text
+    assert second.clip_id not in shown.repeats(folder).changes
+
+
+def test_the_stage_needs_the_dialogue_only_if_it_shows_it() -> None:
+    assert "dialogue" not in WriteCaptions.needs
+    settings = CaptionSettings(captioner="server", dialogue=True)
+    stages = planned_stages(BuildRequest(films=(), out="data", config=Config(captions=settings)), (1, 2, 3, 4))
+    assert "dialogue" in stages[-1].needs

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
+from pipeline.core.dialogue import LeftOut, SpokenLine, SubtitleTrack
 from pipeline.core.records import (
     Caption,
     Clip,
@@ -35,6 +36,14 @@ ROWS: dict[str, list[Record]] = {
     "damage": [Damage(film_id="f", start_seconds=1.25, end_seconds=2, reason="undecodable: “é” \n")],
     "fields": [FieldStretch(film_id="f", start_seconds=0, end_seconds=2.5, kind="telecine")],
     "clips": [CLIP],
+    "subtitles": [
+        SubtitleTrack(
+            **{"source": ".ja.ass", "codec": "ass", "language": "ja", "title": None, "chosen": True, "remark": None},
+            lines=1,
+            left_out=(LeftOut(rule="sign by style", events=3),),
+        )
+    ],
+    "dialogue": [SpokenLine(start_seconds=1.25, end_seconds=2, text="宗介!", speaker="ポニョ", language="ja")],
     "looks": [
         records.looks("c", light=90.5, still_share=0, text_share=None, text_lines=None, hashes=("0" * 16, "f" * 16))
     ],

@@ -14,6 +14,7 @@ from pipeline.pages.summary import summarise
 from pipeline.publish.coverage import totals
 from pipeline.publish.samples import kept_clips
 from pipeline.publish.vocabulary import Vocabulary
+from tests.support.datasets.dialogue import line, write_dialogue
 from tests.support.datasets.made_dataset import CAST, make_dataset
 
 
@@ -114,3 +115,11 @@ def test_a_film_used_in_part_still_adds_up(tmp_path: Path) -> None:
     assert 'id="ledger-sum">22.5<' in page
     assert 'data-seconds="13.5"' in page, "the strip shows the part that was used"
     assert "used up to 0:14" in page
+
+
+def test_the_report_names_subtitles_and_what_they_leave_out(tmp_path: Path) -> None:
+    dataset = make_dataset(tmp_path, films=1)
+    write_dialogue(dataset.folders()[0], line(2.5, 3.5, "宗介!", speaker="Ponyo"))
+    page = write_report(dataset).read_text(encoding="utf-8")
+    assert "Subtitles, .ja.ass (ASS, ja): dialogue, 1 line; left out: sign by style 3" in page
+    assert page.count('"Ponyo: \\u5b97\\u4ecb!"') + page.count('"Ponyo: 宗介!"') == 1

@@ -16,6 +16,7 @@ from pipeline.core.store import Dataset
 from pipeline.publish.samples import scene_splits, split_of
 from pipeline.publish.shards import read_index, write_shards
 from tests.support import records
+from tests.support.datasets.dialogue import line, write_dialogue
 from tests.support.datasets.made_dataset import EDGES, MODEL, make_dataset, scene_seconds
 from tests.support.datasets.published_clips import SMALL, Row, change, samples_of, tars
 
@@ -110,7 +111,7 @@ def test_a_sample_has_exactly_the_fields_of_the_contract(dataset: Dataset) -> No
         line = tar.extractfile(f"{shard.first_clip}.txt").read().decode()
     clip = dataset.folders()[0].read("clips", Clip)[0]
     assert json.loads(text) == {
-        "schema": 4,
+        "schema": 5,
         "clip_id": clip.clip_id,
         "film_id": clip.film_id,
         "series": "Kiki",
@@ -159,6 +160,22 @@ def test_a_sample_has_exactly_the_fields_of_the_contract(dataset: Dataset) -> No
     }
     assert "夏の海" in text
     assert line == "Character: fox; Motion: barely rides a broom over the café; Background: 夏の海."
+
+
+def test_dialogue_is_clipped_to_each_clip(tmp_path: Path) -> None:
+    dataset = make_dataset(tmp_path, films=1)
+    [folder] = dataset.folders()
+    write_dialogue(folder, line(0.5, 1.5, "first"), line(1.75, 3.0, "over the edge", speaker="Ponyo"))
+    write_shards(dataset, SMALL)
+    first, second, *others = sorted(samples_of(dataset), key=lambda sample: sample.start_seconds)
+    start = first.start_seconds
+    assert [(said.text, said.start_seconds, said.speaker) for said in first.dialogue or ()] == [
+        ("first", round(0.5 - start, 3), None),
+        ("over the edge", round(1.75 - start, 3), "Ponyo"),
+    ]
+    [rest] = second.dialogue or ()
+    assert (rest.start_seconds, rest.end_seconds) == (0.0, round(3.0 - second.start_seconds, 3))
+    assert {sample.dialogue for sample in others} == {()}
 
 
 def test_fields_not_measured_by_rules_are_null_and_left_out_of_the_line(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pipeline.core.records import Caption, Reviewed, Verdict
 from pipeline.core.store import Dataset
 from pipeline.publish.seen_clips import ChoiceError, ClipChoice, SeenClip, parse_levels, parse_tag, seen_clips
 from pipeline.publish.shards import write_shards
+from tests.support.datasets.dialogue import line, write_dialogue
 from tests.support.datasets.made_dataset import CAST, MODEL, make_dataset
 
 KIKI, SEA = "Kiki's Café (1989).mkv", "海の話.mp4"
@@ -149,3 +150,13 @@ def test_what_is_no_range_of_levels(text: str) -> None:
 def test_what_is_no_tag(text: str) -> None:
     with pytest.raises(ChoiceError, match="EV=forest"):
         parse_tag(text)
+
+
+def test_words_are_found_in_the_dialogue(tmp_path: Path) -> None:
+    dataset = make_dataset(tmp_path, films=1)
+    [folder] = dataset.folders()
+    write_dialogue(folder, line(2.5, 3.5, "お母さん、宗介はどこ?", speaker="Ponyo"))
+    [seen] = chosen(dataset, ClipChoice(words="宗介 ponyo"))
+    assert seen.clip.start_seconds < 3 < seen.clip.end_seconds
+    assert chosen(dataset, ClipChoice(words="onyo")) == []
+    assert chosen(dataset, ClipChoice(words="宗助")) == []

@@ -168,10 +168,14 @@ def test_a_key_in_two_shards_is_found(dataset: Dataset) -> None:
 # --- samples
 
 
+def line(start: float, end: float) -> dict[str, Any]:
+    return {"start_seconds": start, "end_seconds": end, "text": "Sosuke!", "speaker": None, "language": "ja"}
+
+
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (lambda s: s.update(schema=2), r"json is not a sample \(schema: Input should be 4"),
+        (lambda s: s.update(schema=2), r"json is not a sample \(schema: Input should be 5"),
         (lambda s: s.pop("scene"), r"json is not a sample \(scene: Field required"),
         (lambda s: s["motion"].update(scope_px=float("nan")), r"json is not a sample \(motion.scope_px"),
         (lambda s: s.update(fps="0"), r"json is not a sample \(fps: .*it should be greater than 0"),
@@ -186,6 +190,8 @@ def test_a_key_in_two_shards_is_found(dataset: Dataset) -> None:
         (lambda s: s["motion"].update(scope_px=0.25), "tables differ in motion.scope_px"),
         (lambda s: s["caption"].update(source="rules"), "its caption.source is rules, it should be OpenGVLab"),
         (lambda s: s["caption"].update(EV="day"), "tables differ in caption.EV"),
+        (lambda s: s.update(dialogue=[line(0.5, 1.0)]), "tables differ in dialogue"),
+        (lambda s: s.update(dialogue=[line(1.0, 2.5)]), "a line from 1.0 to 2.5, outside the clip"),
     ],
 )
 def test_a_fault_of_a_sample_is_found(dataset: Dataset, edit: Any, message: str) -> None:

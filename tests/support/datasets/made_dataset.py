@@ -50,6 +50,7 @@ MARGIN_SECONDS = 2 / FILM_FPS
 STAGES = {
     "crop": ("crop",),
     "cut": ("scenes", "damage", "clips"),
+    "dialogue": ("subtitles", "dialogue"),
     "looks": ("looks",),
     "motion": ("motion",),
     "screened": ("screened",),
@@ -108,6 +109,8 @@ def _make(
         rows: dict[str, Sequence[Record]] = {
             "crop": [records.crop(film.film_id)],
             "scenes": scene_rows,
+            "subtitles": [],
+            "dialogue": [],
             "damage": _damage(film, damaged_seconds),
             "clips": clip_rows,
         }

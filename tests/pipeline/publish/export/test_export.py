@@ -29,7 +29,9 @@ from pipeline.publish.seen_clips import ClipChoice
 from pipeline.publish.shards import write_shards
 from pipeline.reviews.applied import load_reviews, save_published
 from pipeline.reviews.decisions import append_decisions
+from pipeline.stages.subtitles.files import parse
 from tests.support import records
+from tests.support.datasets.dialogue import line, write_dialogue
 from tests.support.datasets.made_dataset import MODEL, make_dataset
 
 
@@ -242,6 +244,30 @@ def test_datasets_reads_all_clips_with_their_captions(
         assert Path(row["video"]["path"]).read_bytes() == paths[row["clip_id"]].read_bytes()
         assert row["text"].endswith(".")
         assert row["film"] in {film.name for film in dataset.record.films}
+
+
+def test_dialogue_is_quoted_in_captions_and_stands_beside_clips(dataset: Dataset, tmp_path: Path) -> None:
+    folder = dataset.folders()[0]
+    clip_id = next(clip_id for clip_id in kept(dataset) if clip_id.startswith(folder.film_id))
+    start = next(row.start_seconds for row in folder.read("clips", Clip) if row.clip_id == clip_id)
+    write_dialogue(
+        folder,
+        line(start + 0.25, start + 1, 'a "fox" & 宗介!', speaker="Hana"),
+        line(start + 1.5, start + 9, "mostly after it"),
+    )
+    out = tmp_path / "out"
+    export(dataset, out)
+    assert not list(out.glob("*.vtt"))
+    export(dataset, out, dialogue=True, names={"Hana": "h4na"})
+    caption = (out / f"{clip_id}.txt").read_text(encoding="utf-8")
+    assert caption.endswith(""". h4na says: "a 'fox' & 宗介!"\n""")
+    [cue, rest] = parse((out / f"{clip_id}.vtt").read_text(encoding="utf-8"))[0]
+    assert (cue.start, cue.end, cue.name, cue.text) == (250, 1000, "Hana", 'a "fox" & 宗介!')
+    assert (rest.start, rest.text) == (1500, "mostly after it")
+    export(dataset, out)
+    assert not list(out.glob("*.vtt"))
+    with pytest.raises(UserError, match="--dialogue: tags hold no speech"):
+        export(dataset, tmp_path / "tags", dialogue=True, form=CaptionForm.tags)
 
 
 # --- refusals, before anything is written
