@@ -292,11 +292,7 @@ class FilmReader:
 
 
 def keyframes(
-    path: Path,
-    count: int,
-    rotation_degrees: int,
-    film_seconds: float,
-    between: tuple[float, float] | None = None,
+    path: Path, count: int, rotation_degrees: int, film_seconds: float, between: tuple[float, float] | None = None
 ) -> Iterator[tuple[float, Picture]]:
     """Yield at most `count` keyframes spread evenly over the film: their times, and upright BGR pictures.
 
@@ -338,17 +334,22 @@ def frames_between(
     with open_film(path, path.name) as container:
         stream = video_stream(container, path.name)
         stream.codec_context.thread_count = 1
-        try:
-            container.seek(_ticks(stream, start_seconds), stream=stream)
-            for packet in demux(container, stream):
-                for picture in decode(stream, packet):
-                    seconds = _seconds_in(stream, picture.pts)
-                    if seconds > end_seconds:
-                        return
-                    if seconds >= start_seconds:
-                        yield seconds, _upright(picture, rotation_degrees)
-        except FFmpegError:
-            return  # damaged here: the caller does with the frames before
+        container.seek(_ticks(stream, start_seconds), stream=stream)
+        for packet in demux(container, stream):
+            for picture in _decoded(stream, packet):
+                seconds = _seconds_in(stream, picture.pts)
+                if seconds > end_seconds:
+                    return
+                if seconds >= start_seconds:
+                    yield seconds, _upright(picture, rotation_degrees)
+
+
+def _decoded(stream: VideoStream, packet: Packet[VideoStream]) -> list[VideoFrame]:
+    """Return the frames that a packet completes: none if it is damaged, or empty to repeat a frame."""
+    try:
+        return decode(stream, packet)
+    except FFmpegError:
+        return []
 
 
 def _upright(picture: VideoFrame, rotation_degrees: int) -> Picture:

@@ -1,0 +1,105 @@
+"""Crops around logos and subtitles: the cheapest part of the picture, and real film with overlays drawn over it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageDraw, ImageFont
+
+from examples.world.writer import write_film
+from pipeline.core.config import ClipSettings, CropSettings, FilmSettings, LooksSettings, SceneSettings
+from pipeline.core.progress import silent
+from pipeline.core.records import Clip, Crop, Looks
+from pipeline.core.stage import perform
+from pipeline.stages.crop import FindCrop
+from pipeline.stages.cropping.overlay_free import MOST_COST, Part, largest_without
+from pipeline.stages.cut import Cut
+from pipeline.stages.looks import MeasureLooks
+from pipeline.video.containers import Picture
+from pipeline.video.film_reader import FilmReader
+from tests.support import records
+from tests.support.media.films import planned
+
+BAND, LOGO = Part(top=0.85), Part(left=0.88, top=0.05, right=0.96, bottom=0.13)
+LINES = ("We should go back before it rains.", "Where did you put it?", "I told you not to open that door!", "No.")
+
+
+@pytest.mark.parametrize(
+    ("boxes", "expected"),
+    [
+        pytest.param([], Part(), id="nothing"),
+        pytest.param([BAND], Part(bottom=0.85), id="subtitles: from below"),
+        pytest.param([LOGO], Part(right=0.88), id="logo: from the nearer side"),
+        pytest.param([BAND, LOGO], Part(right=0.88, bottom=0.85), id="both"),
+        pytest.param([BAND, Part(0.1, 0.9, 0.2, 0.95)], Part(bottom=0.85), id="a logo among the subtitles is free"),
+    ],
+)
+def test_the_largest_part_without_overlays(boxes: list[Part], expected: Part) -> None:
+    assert largest_without(boxes) == expected
+
+
+def test_a_crop_keeps_its_bars_and_even_sides() -> None:
+    whole = records.crop(width=320, height=180)
+    letterboxed = records.crop(top=22, width=320, height=136, start_seconds=5)
+    part = Part(right=0.9, bottom=0.85)
+    assert [(one.left, one.top, one.width, one.height) for one in (part.of(whole, whole), part.of(letterboxed, whole))] == [
+        (0, 0, 288, 152),
+        (0, 22, 288, 130),
+    ]
+
+
+@pytest.fixture(scope="module")
+def pictures(bunny: Path) -> list[Picture]:
+    """Two minutes of the film after its title, 640x360 at 8 frames per second."""
+    taken = []
+    with FilmReader(bunny) as reader:
+        for frame in reader.frames(168):
+            if frame.seconds >= 48 and frame.ordinal % 3 == 0:
+                small = frame.picture.reformat(width=640, height=360, format="bgr24")
+                taken.append(np.asarray(small.to_ndarray(), np.uint8))
+    return taken
+
+
+def drawn(picture_HWC: Picture, number: int, *, logo: bool, subtitles: bool) -> Picture:
+    """Draw a corner logo, and a line of text for two seconds of three."""
+    image = Image.fromarray(picture_HWC)
+    draw = ImageDraw.Draw(image)
+    if logo:
+        draw.text((570, 24), "TV7", "white", ImageFont.load_default(24), stroke_width=1)
+    if subtitles and number % 24 < 16:
+        text = LINES[number // 24 % len(LINES)]
+        draw.text((320, 340), text, "white", ImageFont.load_default(22), "md", stroke_width=2, stroke_fill="black")
+    return np.array(image)
+
+
+def built(tmp_path: Path, pictures: list[Picture], *, logo: bool, subtitles: bool) -> tuple[Crop, list[Looks]]:
+    """Crop and looks of a film with overlays that are avoided."""
+    shown = (drawn(picture, number, logo=logo, subtitles=subtitles) for number, picture in enumerate(pictures))
+    path = write_film(tmp_path / "film.mp4", shown, fps=8, options={"g": "16", "preset": "superfast", "crf": "20"})
+    folder = planned(tmp_path, path)
+    clips = ClipSettings(avoid_overlays=True)
+    perform(FindCrop(CropSettings(), avoid_overlays=True), folder, silent)
+    perform(Cut(FilmSettings(), SceneSettings(), clips), folder, silent)
+    perform(MeasureLooks(LooksSettings()), folder, silent)
+    assert len(folder.read("clips", Clip)) > 20
+    [crop] = folder.read("crop", Crop)
+    return crop, folder.read("looks", Looks)
+
+
+@pytest.mark.film
+@pytest.mark.slow
+@pytest.mark.parametrize(("logo", "subtitles"), [(False, False), (True, False), (False, True), (True, True)])
+def test_clips_of_real_film_show_no_overlay(
+    tmp_path: Path, pictures: list[Picture], logo: bool, subtitles: bool
+) -> None:
+    crop, looks = built(tmp_path, pictures, logo=logo, subtitles=subtitles)
+    print(crop)
+    print([(row.clip_id, row.text_share, row.subtitle_lines, row.logo_boxes) for row in looks if row.text_lines or row.subtitle_lines or row.logo_boxes])
+    assert not any(row.subtitle_lines or row.logo_boxes or (row.text_share or 0) > 0.01 for row in looks)
+    cost = 1 - crop.width * crop.height / (640 * 360)
+    assert (cost > 0) == (logo or subtitles)
+    assert cost < MOST_COST
+    assert crop.warnings == ()
+    assert len(crop.notes) == (logo or subtitles)
