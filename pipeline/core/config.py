@@ -103,7 +103,7 @@ class FilmSettings(Settings):
 
 
 class CropSettings(Settings):
-    """Black borders: one crop per film, found on keyframes spread over it."""
+    """Black borders: one crop per stretch of film, found on keyframes spread over it."""
 
     enabled: bool = Field(True, description="false keeps the whole picture")
     keyframes: int = Field(60, ge=4, le=60, description="keyframes to inspect, spread over the film")
@@ -136,7 +136,7 @@ class SceneSettings(Settings):
 class ClipSettings(Settings):
     """Clips: the fixed-length pieces that scenes are cut into."""
 
-    later_keys = frozenset({"placing"})
+    later_keys = frozenset({"placing", "avoid_overlays"})
 
     frames: int = Field(16, ge=2, le=128, description="frames in a clip (CogVideoX also accepts 17)")
     fps: Annotated[Rate, AfterValidator(_positive)] = Field(Fraction(8), description="frames per second of a clip")
@@ -152,6 +152,7 @@ class ClipSettings(Settings):
     margin_frames: int = Field(
         2, ge=0, le=24, description="film frames left out at each end of a scene, unless no clip fits between them"
     )
+    avoid_overlays: bool = Field(False, description="crop logos and subtitles away at less than a fifth of the picture")
     crf: int = Field(17, ge=0, le=40, description="H.264 quality of the clip files, lower is better and larger")
 
     @model_validator(mode="after")

@@ -236,7 +236,8 @@ def treatments(seen: SeenFilm) -> list[str]:
     }
     transfer = seen.film.transfer
     colours = [sentences[transfer]] if transfer in sentences else []
-    return colours + _field_treatments(seen.fields)
+    crops = [note for crop in seen.crops for note in crop.notes]
+    return colours + crops + _field_treatments(seen.fields)
 
 
 def _field_treatments(stretches: Iterable[FieldStretch]) -> list[str]:

@@ -41,7 +41,7 @@ def planned_stages(request: BuildRequest, edges: Edges, cast: Cast | None = None
     write_captions = WriteCaptionsWithDialogue if config.captions.dialogue else WriteCaptions
     threads = run.threads or (1 if run.runner == "ray" else os.cpu_count() or 1)
     stages: tuple[Stage, ...] = (
-        FindCrop(config.crop),
+        FindCrop(config.crop, config.clips.avoid_overlays),
         Cut(config.film, config.scenes, config.clips, threads, partial(say_what_matches, settings=config.review)),
         ReadDialogue(config.dialogue),
         MeasureLooks(config.looks, threads, config.run.failed_limit),

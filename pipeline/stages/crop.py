@@ -1,4 +1,4 @@
-"""Crops of a film: the picture without its black borders (`cropping/`)."""
+"""Crops of a film: the picture without its black borders and, if asked, without overlays (`cropping/`)."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ class FindCrop(Stage):
     needs: ClassVar[tuple[str, ...]] = ()
 
     settings: CropSettings
+    avoid_overlays: bool = False
+    """Crop logos and subtitles away too, if that is cheap."""
 
     @property
     def resources(self) -> Resources:
@@ -30,8 +32,9 @@ class FindCrop(Stage):
         return Resources(reads_film=True)
 
     def ingredients(self) -> dict[str, Any]:
-        """The settings."""
-        return {"settings": self.settings.ingredients()}
+        """The settings; the avoidance of overlays only if it is on."""
+        avoided = {"avoid_overlays": True} if self.avoid_overlays else {}
+        return {"settings": self.settings.ingredients(), **avoided}
 
     def film_ingredients(self, film: Film) -> dict[str, Any]:
         """The colour mapping, for films whose dark levels it changes."""
@@ -46,6 +49,7 @@ class FindCrop(Stage):
         from pipeline.stages.cropping.film_crops import CropJob, find_crops, whole_picture  # slow to import
 
         if not self.settings.enabled:
-            return Outcome(tables={"crop": [whole_picture(folder.film)]})
-        job = CropJob(folder.film, self.settings)
+            warnings = ["overlays not avoided: [crop] enabled = false keeps them"] if self.avoid_overlays else []
+            return Outcome(tables={"crop": [whole_picture(folder.film, *warnings)]})
+        job = CropJob(folder.film, self.settings, self.avoid_overlays)
         return Outcome(tables={"crop": call_in_child(find_crops, job, folder.film_id, progress)})

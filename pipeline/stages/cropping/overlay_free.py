@@ -6,8 +6,8 @@ avoiding everything costs too much, the subtitles or the logos alone are avoided
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import cv2
@@ -79,16 +79,20 @@ def small_picture(picture_HWC: Picture) -> Picture:
 def avoid_overlays(pictures: Sequence[Picture]) -> Avoided:
     """Find the overlays of a film on pictures of one size, inside its borders, and the part without them."""
     found, warnings = _overlays_of(pictures)
+    avoided = choose_part(found)
+    return replace(avoided, warnings=(*warnings, *avoided.warnings))
+
+
+def choose_part(found: Mapping[str, Sequence[Part]]) -> Avoided:
+    """Choose the part of the picture without the overlays found, by kind; the first kind matters most."""
     names = list(found)
-    # 1. Everything is avoided if that is cheap enough, else one kind alone: the first, as subtitles hide more.
     for chosen in [names, *([name] for name in names if len(names) > 1)]:
         part = largest_without([box for name in chosen for box in found[name]])
         if chosen and part.cost < MOST_COST:
-            notes = (f"{' and '.join(chosen)} cut off, with {part.cost:.0%} of the picture",)
             left_in = [name for name in names if name not in chosen]
-            return Avoided(part, notes, (*warnings, *(_too_much(name, found[name]) for name in left_in)))
-    # 2. What stays is named with its price.
-    return Avoided(Part(), (), (*warnings, *(_too_much(name, boxes) for name, boxes in found.items())))
+            notes = (f"{' and '.join(chosen)} cut off, with {part.cost:.0%} of the picture",)
+            return Avoided(part, notes, tuple(_too_much(name, found[name]) for name in left_in))
+    return Avoided(Part(), (), tuple(_too_much(name, boxes) for name, boxes in found.items()))
 
 
 def _overlays_of(pictures: Sequence[Picture]) -> tuple[dict[str, list[Part]], list[str]]:
