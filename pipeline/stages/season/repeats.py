@@ -60,11 +60,11 @@ def repeats_of(films: Sequence[Film], episodes: Sequence[HashedEpisode]) -> list
             ends[copy.episode] = max(ends[copy.episode], copy.end)
     for group, theme in themes:
         kinds = [theme or _kind(copy, group, films, ends) for copy in group]
-        first = next((n for n, kind in enumerate(kinds) if kind != "preview"), None)
-        is_story = theme is None and not any(kind == "repeated" for n, kind in enumerate(kinds) if n != first)
-        for number, (copy, kind) in enumerate(zip(group, kinds, strict=True)):
-            is_first = number == first
-            if is_first and is_story:
+        first = next((copy.episode for copy, kind in zip(group, kinds, strict=True) if kind != "preview"), None)
+        later = {kind for copy, kind in zip(group, kinds, strict=True) if copy.episode != first}
+        for copy, kind in zip(group, kinds, strict=True):
+            is_first = copy.episode == first and kind != "preview"
+            if is_first and theme is None and "repeated" not in later:
                 continue  # what is recapped or previewed is no repeat itself
             repeat = Repeat(
                 start_seconds=round(max(copy.start, 0.0), 3),
