@@ -28,6 +28,7 @@ from pipeline.core.store import Dataset
 from pipeline.pages.charts import clock, scene_chart, scope_chart
 from pipeline.pages.contact_sheet import better_copies, character_numbers, reason_numbers, sheet_data, thumbnails
 from pipeline.pages.ledger import fate_colours, film_strip, ledger, share
+from pipeline.pages.season import seasons
 from pipeline.pages.summary import Summary, count_reasons, level_rows, made_with, software, summarise
 
 TAG_NAMES = {"S": "Subject", "MD": "Motion", "EV": "Environment", "MA": "Adverb"}
@@ -87,6 +88,7 @@ def _values(summary: Summary) -> dict[str, Any]:
         "title": summary.title,
         "rules": summary.made_by_rules,
         "figures": _figures(summary),
+        "seasons": seasons(summary, colours),
         "films": [film_strip(film, colours) for film in summary.films],
         "ledger": ledger(summary, colours),
         "scene_chart": scene_chart(lengths),

@@ -88,6 +88,32 @@ def test_filters_narrow_the_sheet(chromium: Browser, made: Dataset, device: str)
         assert page.evaluate("document.activeElement.closest('li').dataset.position") == "0"
 
 
+@pytest.mark.parametrize("device", ["desktop", pytest.param("phone", marks=pytest.mark.slow)])
+def test_a_season_has_a_row_for_each_episode_and_a_click_leads_to_its_clips(
+    chromium: Browser, tmp_path: Path, device: str
+) -> None:
+    dataset = make_dataset(tmp_path, films=3, names=("second.mkv", "first.mkv", "Ponyo.mkv"))
+    for folder, episode in zip(dataset.folders(), (2, 1, None), strict=True):
+        named = {"series": "Kiki <b>", "season": 1, "episode": episode} if episode else {}
+        folder.save_film(folder.film.model_copy(update=named))
+        rows = folder.read("verdicts", Verdict)
+        opening = rows[0].model_copy(update={"keep": False, "reasons": ("opening",)})
+        folder.write("verdicts", [opening, *rows[1:]] if episode else rows)
+    write_report(dataset)
+    with opened(chromium, address(dataset), *WIDTHS[device]) as page:
+        season = page.get_by_role("region", name="Kiki <b>, episode by episode")
+        assert season.locator(".episode span").all_inner_texts() == ["1x01", "1x02", ""]
+        strips = season.locator(".strip")
+        titles = strips.nth(0).locator("title")
+        assert [text.split(":")[0] for text in titles.all_text_contents()] == ["kept", "opening"]
+        assert page.evaluate("document.documentElement.scrollWidth") == WIDTHS[device][0], "no sideways scrolling"
+        strips.nth(0).click(position={"x": 2, "y": 9})
+        assert shown(page).startswith("10 of 30 clips")
+        assert page.get_by_label("Film", exact=True).input_value() == "1", "the first episode was added second"
+        season.get_by_role("link", name="opening").click()
+        assert shown(page) == "2 of 30 clips, 0 kept"
+
+
 def test_clips_are_ordered_by_motion_and_play_in_place(chromium: Browser, made: Dataset) -> None:
     with opened(chromium, address(made, "#sheet?order=most&verdict=kept")) as page:
         scopes = [float(text.split()[-2]) for text in page.locator(".print").all_inner_texts()]
