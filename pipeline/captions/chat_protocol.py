@@ -29,7 +29,7 @@ import openai
 from pydantic import BaseModel, Field, ValidationError
 
 from pipeline.captions.endpoint import TILES, Endpoint, Message, Reply, RequestError, read_key
-from pipeline.core.config import checked_address
+from pipeline.core.endpoint_address import checked_address
 from pipeline.core.errors import UserError
 
 MOST_REPLY_BYTES = 1 << 20
