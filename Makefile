@@ -12,7 +12,7 @@ test-slow: WORKERS = $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 2)
 # bytecode at installation: else every start under PYTHONDONTWRITEBYTECODE, set in many images, compiles torch anew
 INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --constraint constraints.txt --editable
 
-.PHONY: help play demo demo-eval miniature install install-flow install-train install-evaluate install-cloud install-ray install-dev lmdeploy-env test test-slow test-all test-nightly bench bench-model bench-learning bench-motion bench-camera bench-scenes bench-real bench-sampling bench-captions bench-review bench-clips bench-training bench-metrics bench-eval soak constraints constraints-lmdeploy clean
+.PHONY: help play demo demo-eval miniature install install-flow install-train install-evaluate install-cloud install-ray install-dev lmdeploy-env test test-slow test-all test-nightly bench bench-model bench-learning bench-motion bench-camera bench-scenes bench-season bench-real bench-sampling bench-captions bench-review bench-clips bench-training bench-metrics bench-eval soak constraints constraints-lmdeploy clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-22s %s\n", $$1, $$2}'
@@ -107,6 +107,9 @@ bench-sampling: install-train  ## quality of the packaged game against denoising
 
 bench-real: install-dev  ## scene changes and mixed clips on real pictures: REAL=DIR with their changes; QUICK=1
 	$(BIN)/python -m benchmarks.real $(REAL) $(if $(QUICK),--quick)
+
+bench-season: install-dev  ## openings, endings, recaps and previews found in composed seasons, with truth (hours)
+	$(BIN)/python -m benchmarks.season
 
 bench-captions: install-dev  ## use of a model server's slots, CPU and memory of the caption client
 	$(BIN)/python -m benchmarks.captions

@@ -1,0 +1,1 @@
+"""Benchmark of repeats: composed seasons with truth."""
