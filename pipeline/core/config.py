@@ -138,6 +138,17 @@ class DialogueSettings(Settings):
     )
 
 
+class SoundSettings(Settings):
+    """Sound of the clips."""
+
+    keep: bool = Field(False, description="write the sound of every clip, as `clips/<clip_id>.m4a`")
+    language: str | None = Field(
+        None,
+        max_length=35,
+        description="language of the track to use, as in the film: jpn [default: the default track]",
+    )
+
+
 class LooksSettings(Settings):
     """Looks: measurements of the pictures of a clip."""
 
@@ -326,6 +337,7 @@ class Config(Settings):
     scenes: SceneSettings = SceneSettings()
     clips: ClipSettings = ClipSettings()
     dialogue: DialogueSettings = DialogueSettings()
+    sound: SoundSettings = SoundSettings()
     looks: LooksSettings = LooksSettings()
     motion: MotionSettings = MotionSettings()
     captions: CaptionSettings = CaptionSettings()

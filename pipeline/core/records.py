@@ -246,6 +246,20 @@ class Clip(Record):
     sound: Sound | None = None
 
 
+class ClipSound(Record):
+    """The sound of a clip, written as `clips/<clip_id>.m4a`."""
+
+    clip_id: str
+    language: str | None = Field(description="ISO 639 code as in the film")
+    sample_rate: int
+    channels: int
+    loudness_lufs: float | None = Field(description="integrated, by ITU-R BS.1770; null: below its gate, -70")
+    silent_share: float = Field(description="share of windows of 20 ms below -60 dBFS")
+    speech_share: float = Field(description="share of windows of 32 ms with speech, by Silero VAD")
+    bytes: int
+    sha256: str
+
+
 class Box(Record):
     """A rectangle in the pictures of a clip: pixels from the left and the top, right and bottom just outside."""
 

@@ -36,6 +36,7 @@ from pipeline.core.records import (
     SCHEMA_VERSION,
     Caption,
     Clip,
+    ClipSound,
     Crop,
     Damage,
     Failure,
@@ -64,6 +65,7 @@ TABLES: dict[str, type[Record]] = {
     "clips": Clip,
     "subtitles": SubtitleTrack,
     "dialogue": SpokenLine,
+    "sound": ClipSound,  # no table without `[sound] keep`
     "looks": Looks,
     "motion": Motion,
     "screened": Verdict,  # before captions: clips not worth a request are dropped
@@ -142,6 +144,10 @@ class FilmFolder:
     def clip_path(self, clip_id: str) -> Path:
         """Path of the clip's video file."""
         return self.path / "clips" / f"{_one_name(clip_id)}.mp4"
+
+    def sound_path(self, clip_id: str) -> Path:
+        """Path of the clip's sound."""
+        return self.clip_path(clip_id).with_suffix(".m4a")
 
     def table_path(self, table: str) -> Path:
         """Path of a table."""

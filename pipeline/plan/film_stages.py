@@ -24,6 +24,7 @@ from pipeline.stages.looks import MeasureLooks
 from pipeline.stages.motion import MeasureMotion, flow_model_of
 from pipeline.stages.motion_levels import PUBLISHED_EDGES, Edges
 from pipeline.stages.selection import Screen
+from pipeline.stages.sound import KeepSound
 
 STAGES = (FindCrop, Cut, ReadDialogue, MeasureLooks, MeasureMotion, Screen, WriteCaptions)
 STAGE_NAMES = tuple(stage.name for stage in STAGES)
@@ -49,10 +50,13 @@ def planned_stages(request: BuildRequest, edges: Edges, cast: Cast | None = None
         Screen(config.selection, edges),
         write_captions(config.captions, cast or cast_of(request), request.ask_again),
     )
-    if request.until is Until.publish:
-        return stages
-    last = STAGE_NAMES.index(request.until.value) if request.until is not Until.probe else -1
-    return stages[: last + 1]
+    if request.until is not Until.publish:
+        last = STAGE_NAMES.index(request.until.value) if request.until is not Until.probe else -1
+        stages = stages[: last + 1]
+    if config.sound.keep and len(stages) > STAGE_NAMES.index(Cut.name):
+        before = STAGE_NAMES.index(Screen.name)  # with the other measurements: episodes wait for them
+        stages = (*stages[:before], KeepSound(config.sound), *stages[before:])
+    return stages
 
 
 def captions_of(

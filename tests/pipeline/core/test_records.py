@@ -13,6 +13,7 @@ from pipeline.core.dialogue import LeftOut, SpokenLine, SubtitleTrack
 from pipeline.core.records import (
     Caption,
     Clip,
+    ClipSound,
     Crop,
     Damage,
     FieldStretch,
@@ -44,6 +45,20 @@ ROWS: dict[str, list[Record]] = {
         )
     ],
     "dialogue": [SpokenLine(start_seconds=1.25, end_seconds=2, text="宗介!", speaker="ポニョ", language="ja")],
+    "sound": [
+        ClipSound(
+            clip_id="f-1-000000000",
+            language="jpn",
+            sample_rate=48_000,
+            channels=2,
+            loudness_lufs=loudness,
+            silent_share=0.25,
+            speech_share=0.5,
+            bytes=26_000,
+            sha256="0" * 64,
+        )
+        for loudness in (-23.1, None)
+    ],
     "looks": [
         records.looks("c", light=90.5, still_share=0, text_share=None, text_lines=None, hashes=("0" * 16, "f" * 16))
     ],

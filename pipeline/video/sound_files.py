@@ -1,0 +1,61 @@
+"""Writing and reading of the sound of clips: AAC in M4A, as long as the clip to the sample.
+
+An AAC encoder delays the sound by a frame of priming, and AAC holds whole frames only. The sound is therefore led in by
+silence that fills the first frame, and the edit list of the file cuts priming and silence off: decoders observe edit
+lists at the start of a file, but many play the last frame to its end.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+from av.audio.frame import AudioFrame
+from av.error import FFmpegError
+from numpy.typing import NDArray
+
+from pipeline.core.records import RecordError
+from pipeline.video.containers import demux, open_film
+
+Samples = NDArray[np.float32]
+"""Array of channels and samples at `SAMPLE_RATE`, -1..1."""
+SAMPLE_RATE, CHANNELS = 48_000, 2
+BIT_RATE = 128_000
+_AAC_FRAME = 1024
+_OPTIONS = {"movflags": "+faststart", "fflags": "+bitexact", "movie_timescale": str(SAMPLE_RATE)}
+
+
+def write_sound(path: Path, samples_CT: Samples) -> None:
+    """Write the sound of a clip, the same bytes every time; `path` must end in `.m4a`."""
+    with av.open(f"file:{path.absolute()}", "w", format="mp4", container_options=_OPTIONS) as container:
+        stream = container.add_stream("aac", rate=SAMPLE_RATE, layout="stereo", options={"flags": "+bitexact"})
+        stream.bit_rate, stream.codec_context.thread_count = BIT_RATE, 1
+        lead = -samples_CT.shape[1] % _AAC_FRAME
+        padded_CT = np.pad(samples_CT, ((0, 0), (lead, 0)))
+        for start in range(0, padded_CT.shape[1], _AAC_FRAME):
+            frame = audio_frame(padded_CT[:, start : start + _AAC_FRAME])
+            frame.pts, frame.time_base = start - lead, Fraction(1, SAMPLE_RATE)
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+
+
+def audio_frame(samples_CT: Samples) -> AudioFrame:
+    """Return samples as a frame of FFmpeg."""
+    frame = AudioFrame.from_ndarray(np.ascontiguousarray(samples_CT), format="fltp", layout="stereo")
+    frame.sample_rate = SAMPLE_RATE
+    return frame
+
+
+def read_sound(path: Path) -> Samples:
+    """The sound of a clip. Raises RecordError if there is none, or it cannot be read."""
+    try:
+        with open_film(path, path.stem) as container:
+            if not container.streams.audio:
+                raise RecordError(path.stem, "it has no sound")
+            stream = container.streams.audio[0]
+            parts = [frame.to_ndarray() for packet in demux(container, stream) for frame in stream.decode(packet)]
+    except FFmpegError as error:
+        raise RecordError(path.stem, f"its sound cannot be decoded: {error}") from error
+    return np.concatenate(parts, axis=1) if parts else np.zeros((CHANNELS, 0), np.float32)

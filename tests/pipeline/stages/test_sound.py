@@ -1,0 +1,134 @@
+"""Sound of clips: in sync with the pictures, as long as the clip, and the same on every run."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from pipeline.core.config import ClipSettings, FilmSettings, SceneSettings, SoundSettings
+from pipeline.core.records import Clip, ClipSound
+from pipeline.core.stage import perform
+from pipeline.core.store import FilmFolder
+from pipeline.stages.cut import Cut
+from pipeline.stages.sound import KeepSound
+from pipeline.video.sound_files import SAMPLE_RATE, read_sound
+from tests.support.media.beeping_films import add_sound, beeps, beeps_in
+from tests.support.media.cut_films import folder_of
+from tests.support.media.films import make_film
+from tests.support.media.odd_streams import concatenate
+
+SYNC_SECONDS = 0.01
+SECONDS = 8
+AT = tuple(0.5 + number for number in range(SECONDS))
+CLIPS = ClipSettings(width=192, height=108)
+
+
+def pictures(path: Path, **encoding: object) -> Path:
+    return make_film(path, frames=SECONDS * 24, size=(192, 108), **encoding)
+
+
+def heard(tmp_path: Path, film: Path, language: str | None = None) -> tuple[FilmFolder, list[Clip], list[ClipSound]]:
+    folder = folder_of(tmp_path, film)
+    assert perform(Cut(FilmSettings(), SceneSettings(), CLIPS, threads=1), folder)
+    assert perform(KeepSound(SoundSettings(keep=True, language=language)), folder)
+    return folder, folder.read("clips", Clip), folder.read("sound", ClipSound)
+
+
+def check_sync(folder: FilmFolder, clips: list[Clip], at: tuple[float, ...]) -> None:
+    """Check the beeps of every clip, and that its sound has its length."""
+    assert len(clips) >= 3
+    for clip in clips:
+        samples_CT = read_sound(folder.sound_path(clip.clip_id))
+        assert samples_CT.shape == (2, clip.frames / clip.fps * SAMPLE_RATE)
+        inside = [start - clip.start_seconds for start in at if clip.start_seconds <= start < clip.end_seconds - 0.02]
+        assert beeps_in(samples_CT) == pytest.approx(inside, abs=SYNC_SECONDS)
+
+
+def track(at: tuple[float, ...] = AT, seconds: float = SECONDS, rate: int = SAMPLE_RATE) -> NDArray[np.float32]:
+    return beeps(seconds, at, rate)
+
+
+@pytest.mark.parametrize("suffix", ["mp4", "mkv", "ts"])
+def test_beeps_stay_with_their_pictures(tmp_path: Path, suffix: str) -> None:
+    film = add_sound(pictures(tmp_path / "f.mp4", options={"bf": "3"}), tmp_path / f"film.{suffix}", [(track(), 0)])
+    folder, clips, rows = heard(tmp_path, film)
+    check_sync(folder, clips, AT)
+    assert [row.clip_id for row in rows] == [clip.clip_id for clip in clips]
+    assert all(row.loudness_lufs is not None and 0.7 < row.silent_share < 1 for row in rows)
+
+
+def test_a_variable_rate(tmp_path: Path) -> None:
+    frames = SECONDS * 24
+    times = [Fraction(number, 24) + (Fraction(1, 60) if number % 3 else 0) for number in range(frames)]
+    film = add_sound(pictures(tmp_path / "f.mp4", times=times), tmp_path / "film.mkv", [(track(), 0)])
+    folder, clips, _ = heard(tmp_path, film)
+    check_sync(folder, clips, AT)
+
+
+@pytest.mark.parametrize(("start", "seconds"), [(2.7, 3), (0, 14)])
+def test_a_track_that_starts_late_or_ends_early_or_goes_on(tmp_path: Path, start: float, seconds: float) -> None:
+    own = tuple(number + 0.25 for number in range(int(seconds)))
+    film = add_sound(pictures(tmp_path / "f.mp4"), tmp_path / "film.mp4", [(track(own, seconds), start)])
+    folder, clips, rows = heard(tmp_path, film)
+    check_sync(folder, clips, tuple(at + start for at in own))
+    assert len(rows) == len(clips)
+
+
+def test_a_hole(tmp_path: Path) -> None:
+    film = add_sound(pictures(tmp_path / "f.mp4"), tmp_path / "film.mkv", [(track(), 0)], holes=[(2.2, 4.1)])
+    folder, clips, _ = heard(tmp_path, film)
+    check_sync(folder, clips, tuple(at for at in AT if not 2.2 <= at < 4.1))
+
+
+def test_joined_recordings(tmp_path: Path) -> None:
+    part = add_sound(pictures(tmp_path / "f.mp4"), tmp_path / "part.ts", [(track(), 0)]).read_bytes()
+    folder, clips, _ = heard(tmp_path, concatenate(tmp_path / "film.ts", part, part))
+    assert len(clips) >= 6
+    check_sync(folder, clips, (*AT, *(at + SECONDS for at in AT)))
+
+
+@pytest.mark.parametrize(
+    ("layout", "codec", "rate"), [("mono", "aac", 44_100), ("5.1", "aac", 48_000), ("stereo", "pcm_s16le", 22_050)]
+)
+def test_other_layouts_and_rates(tmp_path: Path, layout: str, codec: str, rate: int) -> None:
+    film = add_sound(
+        pictures(tmp_path / "f.mp4"),
+        tmp_path / "film.mkv",
+        [(track(rate=rate), 0)],
+        codec=codec,
+        rate=rate,
+        layout=layout,
+    )
+    folder, clips, _ = heard(tmp_path, film)
+    check_sync(folder, clips, AT)
+
+
+def test_the_track_of_a_language_among_twenty(tmp_path: Path) -> None:
+    tracks = [(track((number * 0.25 + 0.1,)), 0.0) for number in range(20)]
+    film = add_sound(pictures(tmp_path / "f.mp4"), tmp_path / "film.mkv", tracks, languages={3: "eng", 7: "jpn"})
+    folder, clips, rows = heard(tmp_path, film, "jpn")
+    check_sync(folder, clips, (7 * 0.25 + 0.1,))
+    assert {row.language for row in rows} == {"jpn"}
+
+
+def test_silence_and_no_track(tmp_path: Path) -> None:
+    silent = add_sound(pictures(tmp_path / "f.mp4"), tmp_path / "silent.mp4", [(track(()), 0)])
+    _, clips, rows = heard(tmp_path / "silent", silent)
+    assert [(row.loudness_lufs, row.silent_share, row.speech_share) for row in rows] == [(None, 1, 0)] * len(clips)
+    folder, _, rows = heard(tmp_path / "none", tmp_path / "f.mp4")
+    assert not rows
+    assert not list((folder.path / "clips").glob("*.m4a"))
+
+
+def test_the_same_bytes_again_and_clips_unchanged(tmp_path: Path) -> None:
+    film = add_sound(pictures(tmp_path / "f.mp4"), tmp_path / "film.mp4", [(track(), 0)])
+    folder, clips, rows = heard(tmp_path, film)
+    assert not perform(KeepSound(SoundSettings(keep=True)), folder)
+    folder.sound_path(clips[0].clip_id).unlink()
+    assert perform(KeepSound(SoundSettings(keep=True)), folder)
+    assert folder.read("sound", ClipSound) == rows
+    assert folder.read("clips", Clip) == clips
