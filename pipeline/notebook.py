@@ -39,14 +39,14 @@ WHOLE_NUMBERS = (
     *("season", "episode"),
 )
 TEXTS = (
-    *("series", "split", "shard", "duplicate_of", "camera_kind", "camera_direction"),
+    *("series", "language", "split", "shard", "duplicate_of", "camera_kind", "camera_direction"),
     *("S", "MD", "EV", "MA", "actor", "sentence", "captioner", "fault", "bars"),
 )
 DTYPES = dict.fromkeys(WHOLE_NUMBERS, "Int64") | dict.fromkeys(TEXTS, "string")
 """Types of columns with missing values: without them, level 4 becomes 4.0, and an empty text column has no `.str`."""
 FILM_COLUMNS = (
     *("film_id", "film", "sha256", "failure"),
-    *("series", "season", "episode"),
+    *("series", "season", "episode", "language"),
     *("seconds", "fps", "width", "height", "codec", "fields", "languages", "warnings"),
 )
 FATES = ("kept", "dropped", "failed", "pending")
@@ -155,5 +155,5 @@ def _film_row(entry: FilmEntry, folder: FilmFolder) -> tuple[Any, ...]:
         return (*known, *[None] * (len(FILM_COLUMNS) - len(known)))
     film = folder.film
     languages = tuple(track.language for track in film.audio_tracks or ())
-    known = (*known, film.series, film.season, film.episode, film.duration_seconds, float(film.fps))
+    known = (*known, film.series, film.season, film.episode, film.language, film.duration_seconds, float(film.fps))
     return (*known, film.display_width, film.display_height, film.codec, film.fields, languages, film.warnings)

@@ -69,6 +69,12 @@ class OneFilmSettings(Settings):
     season: int | None = Field(None, ge=0, le=9999, description="number of the season [default: the same]")
     episode: int | None = Field(None, ge=0, le=9999, description="number of the episode [default: the same]")
 
+    language: str | None = Field(
+        None,
+        pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]+)*$",
+        description="of the speech, as `ja` [default: of the sound track]",
+    )
+
     skip: tuple[Range, ...] | None = Field(
         None, description='ranges to leave out, as ["0:00-1:30"] [default: `[selection] skip`]'
     )

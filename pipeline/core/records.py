@@ -157,6 +157,7 @@ class Film(Record):
     series: str | None = Field(default=None, description="read from its name, or as `[[films]]` says; null: none")
     season: int | None = None
     episode: int | None = None
+    language: str | None = Field(default=None, description="of its speech, by `[[films]]` or its first sound track")
     skip: tuple[str, ...] | None = Field(default=None, description="its ranges in `[[films]]`")
     repeats: tuple[Repeat, ...] = Field(default=(), description="found among the episodes of its series")
     compared: str | None = Field(default=None, description="fingerprint of the episodes that it was compared with")

@@ -63,8 +63,7 @@ def film_strip(seen: SeenFilm, colours: Colours) -> dict[str, Any]:
     used = max((span.end_seconds for span in seen.spans if span.reason != PAST_END), default=seconds)
     rate = f"{float(film.fps):.5g} frames per second{' (variable)' if film.variable_rate else ''}"
     facts = [f"{film.display_width}x{film.display_height}", rate, f"{film.codec} {film.bit_depth} bit", clock(seconds)]
-    if film.episode_name:
-        facts.insert(0, film.episode_name)
+    facts = [*filter(None, (film.episode_name, film.language)), *facts]
     if used < seconds:
         facts.append(f"used up to {clock(used)}")
     if any((crop.width, crop.height) != film.upright_size for crop in seen.crops):

@@ -105,10 +105,11 @@ def with_episodes(films: Sequence[Film], settings: Sequence[OneFilmSettings]) ->
 
 
 def _with_episode(film: Film, neighbours: Iterable[str], settings: Sequence[OneFilmSettings]) -> Film:
-    given: dict[str, object] = {}
+    tracks = film.audio_tracks or ()
+    given: dict[str, object] = {"skip": None, "language": tracks[0].language if tracks else None}
     for one in settings:
         if one.is_about(film.film_id, film.source):
-            given |= one.model_dump(include={*EpisodeName._fields, "skip"}, exclude_none=True)
+            given |= one.model_dump(include={*EpisodeName._fields, "skip", "language"}, exclude_none=True)
     name = (
         EpisodeName()._asdict()
         if given.get("series") == ""

@@ -33,6 +33,8 @@ class ClipRow:
     series: str | None
     season: int | None
     episode: int | None
+    language: str | None
+    """Language of the film's speech."""
     scene: int
     index: int
     start_seconds: float

@@ -56,7 +56,7 @@ SPLITS: tuple[Split, ...] = ("train", "val")
 Level = Annotated[int, Field(ge=1, le=5)]
 _TAGS = {*TAGS, "characters"}
 _CLIP = {"clip_id", "film_id", "scene", "index", "start_seconds", "end_seconds", "overlap_seconds", "frames", "sound"}
-EPISODE = {"series", "season", "episode"}
+EPISODE = {"series", "season", "episode", "language"}
 _LOOKS = {"text_boxes", "logo_boxes", "bars"}
 _MORE = {"actor", "others", "sentence"}
 
@@ -194,6 +194,7 @@ class Sample(Published):
     series: str | None = Field(description="series that the film is an episode of")
     season: int | None
     episode: int | None
+    language: str | None = Field(description="of the film's speech, as `ja`; null: not stated")
     scene: int
     index: int = Field(description="counts every clip of the film, dropped ones too, so neighbours are known")
     start_seconds: float

@@ -63,7 +63,7 @@ def test_a_last_number_counts_if_the_folder_has_another(tmp_path: Path) -> None:
 def test_blocks_of_films_correct_names_and_the_last_one_counts() -> None:
     blocks = [
         {"match": "Kiki/*", "series": "Kiki's Delivery", "season": 1},
-        {"match": "[Group] Kiki - 02.mkv", "season": 2, "episode": 5},
+        {"match": "[Group] Kiki - 02.mkv", "season": 2, "episode": 5, "language": "ja", "skip": ["0:00-1:30"]},
         {"match": "*Movie*", "series": ""},
     ]
     films = [
@@ -72,10 +72,22 @@ def test_blocks_of_films_correct_names_and_the_last_one_counts() -> None:
     ]
     named = with_episodes(films, checked({"films": blocks}, "test").films)
     names = [(film.series, film.season, film.episode) for film in named]
+    assert [(film.language, film.skip) for film in named[:2]] == [(None, None), ("ja", ("0:00-1:30",))]
+    # a block that is gone leaves nothing
+    assert [film.skip for film in with_episodes(named, ())] == [None, None, None]
     assert names == [("Kiki's Delivery", 1, 1), ("Kiki's Delivery", 2, 5), (None, None, None)]
 
 
-@pytest.mark.parametrize("block", [{}, {"match": ""}, {"match": "a", "episode": -1}, {"match": "a", "series": "a\nb"}])
+@pytest.mark.parametrize(
+    "block",
+    [
+        {},
+        {"match": ""},
+        {"match": "a", "episode": -1},
+        {"match": "a", "series": "a\nb"},
+        {"match": "a", "language": "Japanese"},
+    ],
+)
 def test_a_wrong_block_is_rejected(block: dict[str, object]) -> None:
     with pytest.raises(UserError, match=r"films\.0\."):
         checked({"films": [block]}, "my.toml")

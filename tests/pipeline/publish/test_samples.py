@@ -103,7 +103,7 @@ def test_episodes_go_to_a_split_as_a_whole() -> None:
 
 def test_a_sample_has_exactly_the_fields_of_the_contract(dataset: Dataset) -> None:
     folder = dataset.folders()[0]
-    folder.save_film(folder.film.model_copy(update={"series": "Kiki", "season": 2, "episode": 7}))
+    folder.save_film(folder.film.model_copy(update={"series": "Kiki", "season": 2, "episode": 7, "language": "ja"}))
     write_shards(dataset, SMALL)
     shard = read_index(dataset.root).shards[0]
     with tarfile.open(dataset.root / "shards" / shard.name) as tar:
@@ -117,6 +117,7 @@ def test_a_sample_has_exactly_the_fields_of_the_contract(dataset: Dataset) -> No
         "series": "Kiki",
         "season": 2,
         "episode": 7,
+        "language": "ja",
         "scene": 0,
         "index": 0,
         "start_seconds": clip.start_seconds,
