@@ -187,7 +187,7 @@ def test_a_film_is_decoded_once(tmp_path: Path) -> None:
 
 
 def test_decoders_are_called_in_one_place_only() -> None:
-    """Frames decoded without `containers.decode` would not be counted by the test above; others decode sound and text."""
+    """Frames decoded without `containers.decode` would not be counted above; others decode sound and subtitles."""
     package = Path(containers.__file__).parents[1]
     texts = {file.name: file.read_text(encoding="utf-8") for file in package.rglob("*.py")}
     with_av = {name: text for name, text in texts.items() if re.search(r"^\s*(import|from) av\b", text, re.MULTILINE)}
