@@ -103,8 +103,8 @@ class FilmOverlays:
 
     def look_again(self, frames_THW: NDArray[np.uint8], searched_NHWC: Iterable[NDArray[np.uint8]]) -> SecondLook:
         """Look at a clip again: all its frames in gray, and the pictures of `often_enough` if there are subtitles."""
-        gradients_2HW = gradients(small_sample(frames_THW))
-        shares = [logo.share_of(gradients_2HW) for logo in self.logos or ()]
+        sample_HW = small_sample(frames_THW)
+        shares = [logo.share_of(gradients(sample_HW, logo.inside)) for logo in self.logos or ()]
         lines = [self.subtitles.find(picture_HWC) for picture_HWC in searched_NHWC] if self.subtitles else []
         return SecondLook(shares, lines)
 

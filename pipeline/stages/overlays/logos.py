@@ -37,7 +37,7 @@ LEAST_SHARE = 0.65
 LEAST_PIXELS, GAP = 16, 9
 """Least number of pixels of a logo, and the gap between its parts, pixels."""
 MARGIN = 8
-"""Pixels next to borders in which no logo is looked for: the ends of borders stay in place too."""
+"""Pixels next to borders that are left out, also of the blurs: the ends of borders stay in place too."""
 NOISE, SLOPES = 1.0, 6.0
 """Widths of the Gaussians between which structure counts, pixels. A wide soft slope would be one chance event for many
 pixels at once, and so a false logo in blurred pictures."""
@@ -55,11 +55,13 @@ class Logo:
         box: left, top, right, bottom in pixels of the small picture.
         template_2HW: median gradients across and down in the box, 0 outside the logo.
         picture_size: width and height of the small picture.
+        inside: rows and columns of the small picture without its borders.
     """
 
     box: tuple[int, int, int, int]
     template_2HW: NDArray[np.float32]
     picture_size: tuple[int, int]
+    inside: tuple[slice, slice]
 
     def share_of(self, gradients_2HW: NDArray[np.float32]) -> float:
         """Return the part of the logo's gradient in a picture: about 1 if it shows the logo, 0 if not."""
@@ -91,10 +93,15 @@ def small_sample(frames_THW: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 def find_logos(samples: Sequence[NDArray[np.uint8]]) -> list[Logo] | None:
     """Return the logos of a film from a sample of each scene; None if it has too few different scenes to tell."""
-    different = _different_places(samples)
+    if len(samples) < LEAST_SCENES:
+        return None
+    inside = _inside(np.median(np.stack(samples), axis=0).astype(np.uint8))
+    if min(samples[0][inside].shape) < 2 * MARGIN:
+        return None  # the film is nearly black
+    different = _different_places([sample_HW[inside] for sample_HW in samples])
     if len(different) < LEAST_SCENES:
         return None
-    gradients_N2HW = np.stack([gradients(samples[index]) for index in different])
+    gradients_N2HW = np.stack([gradients(samples[index], inside) for index in different])
     # 1. The median gradient over the scenes, its length and direction.
     median_2HW = np.median(gradients_N2HW, axis=0)
     length_HW = np.hypot(*median_2HW)
@@ -105,7 +112,6 @@ def find_logos(samples: Sequence[NDArray[np.uint8]]) -> list[Logo] | None:
     share_HW = (along_NHW > length_HW / 2).mean(axis=0)
     least_z = LEAST_Z + max(0, ENOUGH_SCENES - len(different)) / 2
     is_logo_HW = (length_HW > LEAST_GRADIENT) & (length_HW > least_z * error_HW) & (share_HW > LEAST_SHARE)
-    is_logo_HW &= _inside(np.median(np.stack([samples[index] for index in different]), axis=0).astype(np.uint8))
     # 3. Pixels that lie close together are one logo.
     joined_HW = cv2.morphologyEx(is_logo_HW.astype(np.uint8), cv2.MORPH_CLOSE, np.ones((GAP, GAP), np.uint8))
     _, labels_HW, parts, _ = cv2.connectedComponentsWithStats(joined_HW)
@@ -115,7 +121,7 @@ def find_logos(samples: Sequence[NDArray[np.uint8]]) -> list[Logo] | None:
         own_HW = is_logo_HW[box] & (labels_HW[box] == label)
         if label and own_HW.sum() >= LEAST_PIXELS:
             template_2HW = median_2HW[(slice(None), *box)] * own_HW
-            logos.append(Logo((left, top, left + width, top + height), template_2HW, is_logo_HW.shape[::-1]))
+            logos.append(Logo((left, top, left + width, top + height), template_2HW, is_logo_HW.shape[::-1], inside))
     return logos
 
 
@@ -126,11 +132,17 @@ def shown_in(shares_CL: NDArray[np.float64]) -> NDArray[np.bool_]:
     return np.asarray(np.any(around, axis=0))
 
 
-def gradients(picture_HW: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Return the gradients of a picture across and down, gray levels per pixel, without noise and without slopes."""
-    gray_HW = picture_HW.astype(np.float32)
+def gradients(picture_HW: NDArray[np.uint8], inside: tuple[slice, slice] = np.s_[:, :]) -> NDArray[np.float32]:
+    """Return the gradients of a picture across and down, gray levels per pixel, without noise and without slopes.
+
+    They are 0 outside of the rows and columns `inside`.
+    """
+    gray_HW = picture_HW[inside].astype(np.float32)
+    gradients_2HW = np.zeros((2, *picture_HW.shape), np.float32)
     fine_HW = cv2.GaussianBlur(gray_HW, (0, 0), NOISE) - cv2.GaussianBlur(gray_HW, (0, 0), SLOPES)
-    return np.stack([cv2.Sobel(fine_HW, cv2.CV_32F, *axis, ksize=1, scale=0.5) for axis in ((1, 0), (0, 1))])
+    for axis, gradient_HW in zip(((1, 0), (0, 1)), gradients_2HW, strict=True):
+        gradient_HW[inside] = cv2.Sobel(fine_HW, cv2.CV_32F, *axis, ksize=1, scale=0.5)
+    return gradients_2HW
 
 
 def _different_places(samples: Sequence[NDArray[np.uint8]]) -> list[int]:
@@ -151,10 +163,8 @@ def _resized(picture_HW: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np
     return np.asarray(cv2.resize(picture_HW, size, interpolation=cv2.INTER_AREA), np.uint8)
 
 
-def _inside(median_HW: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Return true for the pixels of the picture inside its borders, without a margin."""
+def _inside(median_HW: NDArray[np.uint8]) -> tuple[slice, slice]:
+    """Return the rows and columns of the picture inside its borders, without a margin."""
     height, width = median_HW.shape
     left, top, right, bottom = borders_of(row_levels(median_HW), column_levels(median_HW), black_luma=24)
-    inside_HW = np.zeros((height, width), bool)
-    inside_HW[top + MARGIN : height - bottom - MARGIN, left + MARGIN : width - right - MARGIN] = True
-    return inside_HW
+    return slice(top + MARGIN, height - bottom - MARGIN), slice(left + MARGIN, width - right - MARGIN)

@@ -160,6 +160,14 @@ def test_a_logo_is_found_by_its_place(tmp_path: Path, opacity: float) -> None:
     assert all(row.logo_boxes == () for row in clean)
 
 
+def test_a_dim_side_of_the_pictures_is_no_logo(tmp_path: Path) -> None:
+    pictures = [painting(seed) for seed in range(12)]
+    for picture in pictures:
+        picture[:, -12:] //= 3
+    rows = MeasureLooks(LooksSettings(text=False), threads=2).run(film_of(tmp_path, pictures), silent).tables["looks"]
+    assert all(row.logo_boxes == () for row in rows)
+
+
 def test_too_few_scenes_or_one_background_tell_nothing_about_logos(tmp_path: Path) -> None:
     stage = MeasureLooks(LooksSettings(text=False))
     for name, seeds in (("few", range(7)), ("one room", [0] * 12)):
