@@ -1,18 +1,20 @@
 """Benchmark of text and logos: subtitles and logos drawn over real film, and the clips that the rules let pass.
 
-    make bench-overlays                                          Big Buck Bunny
-    .venv/bin/python -m benchmarks.overlays --real DIR           and every film of a folder
+    .venv/bin/python -m benchmarks.overlays                      Big Buck Bunny
+    .venv/bin/python -m benchmarks.overlays --real DIR           the films of a folder
 
-Each film is cut once. Pillow draws overlays over its clips, which are coded again at CRF 23 and measured by the stage
-`looks`. A half is for tuning; its films and overlays are not in the other one. An overlay is visible in a clip
-if it changes the pixels that it covers by eight gray levels or more on average, on one frame at least.
+Each film is cut once, and its clips are measured by the stage `looks` as they are. Pillow draws overlays over some of
+them, which are coded again at CRF 23 and measured as well. A half is for tuning; its films and overlays are not in the
+other one. An overlay is visible in a clip if it changes the pixels that it covers by eight gray levels or more on
+average, on one frame at least.
 """
 
 from __future__ import annotations
 
 import argparse
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -38,6 +40,7 @@ from pipeline.core.records import Clip, Looks, make_film_id
 from pipeline.core.stage import perform
 from pipeline.core.store import FilmFolder
 from pipeline.publish.shards import file_sha256
+from pipeline.reviews.intervals import wilson
 from pipeline.stages.crop import FindCrop
 from pipeline.stages.cut import Cut
 from pipeline.stages.looks import MeasureLooks
@@ -48,6 +51,9 @@ from pipeline.video.clip_files import read_clip, write_clip
 HALVES = ("tuning", "kept aside")
 BUNNY = ((48.0, 268.0), (268.0, 488.0))
 """Seconds of Big Buck Bunny in each half, without its title and its credits."""
+MOST_CLIPS, MOST_REAL_CLIPS = 40, 20
+"""Clips of Big Buck Bunny and of another film that are measured, evenly spread."""
+THREADS = 2
 CRF = 23
 VISIBLE = 8.0
 LINES = (
@@ -73,49 +79,87 @@ Draw = Callable[[float], Layer | None]
 
 @dataclass(frozen=True)
 class Film:
-    """Clips of a film that are measured as a film."""
+    """Clips of a film that are measured as a film: all without overlays, some with each of the overlays."""
 
     name: str
     folder: FilmFolder
-    clips: tuple[Clip, ...]
+    clips: Sequence[Clip]
+    some: Sequence[Clip]
+    overlays: Sequence[tuple[str, Draw]]
+    group: str
+    """Name of the film in the sums."""
 
 
 @dataclass(frozen=True)
 class Count:
-    """Clips of a film with an overlay: all, those that show it, and those kept without a flag though they do."""
+    """Clips of a film with one overlay, or with none.
 
+    Attributes:
+        kind: `subtitles`, `logo` or `none`.
+        told: clips with a verdict or flag about an overlay.
+        is_undecided: True if the film has too few scenes for a search for logos.
+    """
+
+    kind: str
+    film: str
     clips: int
-    visible: int
-    missed: tuple[str, ...]
-    told: tuple[str, ...]
-    """Clips with a verdict or flag about an overlay."""
+    visible: frozenset[str]
+    kept: frozenset[str]
+    told: frozenset[str]
     is_undecided: bool
-    """True if the film has too few scenes for a search for logos."""
+
+    @property
+    def missed(self) -> frozenset[str]:
+        """Clips that show the overlay and are kept without a flag."""
+        return self.visible & self.kept - self.told
+
+    @property
+    def group(self) -> str:
+        """Overlay and film."""
+        few = ", too few scenes" if self.kind == "logo" and self.is_undecided else ""
+        return f"{self.kind}, {self.film}{few}"
 
 
 def main() -> None:
     """Measure both halves and print their tables."""
     parser = argparse.ArgumentParser(description="Clips with drawn subtitles and logos that are kept without a flag.")
-    parser.add_argument("--real", type=Path, help="folder of more films, every second one kept aside")
+    parser.add_argument("--real", type=Path, help="measure the films of this folder instead, half of them kept aside")
     parser.add_argument("--out", type=Path, default=Path("bench-overlays"))
     parser.add_argument("--half", choices=HALVES, action="append")
     args = parser.parse_args()
     console = Console(width=110)
     for half in args.half or HALVES:
         table = Table("film", "overlay", "clips", "visible", "missed", "told", title=half, box=None)
-        number = HALVES.index(half)
-        for film in _films(number, args.real, args.out):
-            for name, draw in (("none", None), *_overlays(number, (film.clips[0].width, film.clips[0].height))):
-                count = measure(film, draw, args.out / "drawn", is_logo=name.startswith("logo"))
-                undecided = " too few scenes" if count.is_undecided else ""
-                ids = ", ".join(clip_id[-9:] for clip_id in (count.told if draw is None else count.missed)[:4])
-                shown = (str(count.clips), str(count.visible), str(len(count.missed)), str(len(count.told)))
-                table.add_row(film.name[:28], name + undecided, *shown)
-                console.print(f"{film.name[:20]} {name}: {' '.join(shown)}{undecided} {ids}")
-        console.print(table)
+        counts: list[Count] = []
+        for film in _films(HALVES.index(half), args.real, args.out):
+            for name, draw in (("none", None), *film.overlays):
+                count = measure(film, name.split()[0], draw, args.out / "drawn")
+                counts.append(count)
+                numbers = count.clips, len(count.visible), len(count.missed), len(count.told)
+                row = (film.name[:28], name, *map(str, numbers))
+                table.add_row(*row)
+                ids = sorted(count.told if draw is None else count.missed)
+                console.print(*row, count.group, *(clip_id[-9:] for clip_id in ids[:6]))
+        console.print(table, _sums(counts, half))
 
 
-def measure(film: Film, draw: Draw | None, folder: Path, *, is_logo: bool) -> Count:
+def _sums(counts: Sequence[Count], half: str) -> Table:
+    """Return a table of the kinds of overlays with the share of clips that are wrong, and its interval of 95%."""
+    table = Table(
+        "overlay", "visible, or clean", "missed, or told", "share", "interval", title=f"{half}: sums", box=None
+    )
+    for group in sorted({count.group for count in counts}):
+        of_group = [count for count in counts if count.group == group]
+        is_clean = group.startswith("none")
+        missed = sum(len(count.told if is_clean else count.missed) for count in of_group)
+        size = sum(count.clips if is_clean else len(count.visible) for count in of_group)
+        if size:
+            low, high = wilson(missed / size, size)
+            table.add_row(group, f"{size}", f"{missed}", f"{missed / size:.1%}", f"{low:.1%} to {high:.1%}")
+    return table
+
+
+def measure(film: Film, kind: str, draw: Draw | None, folder: Path) -> Count:
     """Draw an overlay over a film, measure its looks and apply the rules.
 
     A logo does not move, so a quarter of the frames is enough. Its letters must not help, so no text is looked for.
@@ -123,38 +167,72 @@ def measure(film: Film, draw: Draw | None, folder: Path, *, is_logo: bool) -> Co
     shutil.rmtree(folder, ignore_errors=True)
     drawn = FilmFolder(folder / film.folder.film_id)
     shutil.copytree(film.folder.path, drawn.path, ignore=shutil.ignore_patterns("*.mp4", "looks.*"))
-    visible = set()
-    for clip in film.clips:
-        frames_THWC = read_clip(film.folder.clip_path(clip.clip_id))[:: 4 if is_logo else 1]
-        step = (clip.end_seconds - clip.start_seconds) / len(frames_THWC)
-        for number, frame_HWC in enumerate(frames_THWC):
-            layer = draw(clip.start_seconds + number * step) if draw else None
-            if layer is not None and _put(frame_HWC, layer) >= VISIBLE:
-                visible.add(clip.clip_id)
-        write_clip(drawn.clip_path(clip.clip_id), list(frames_THWC), clip.fps, CRF)
-    drawn.write("clips", film.clips)
-    perform(MeasureLooks(LooksSettings(text=not is_logo), threads=2), drawn)
+    clips, step = film.some if draw else film.clips, 4 if kind == "logo" else 1
+    with ThreadPoolExecutor(THREADS) as pool:
+        shown = pool.map(partial(_draw_over, film.folder, drawn, draw, step), clips)
+        visible = frozenset(clip.clip_id for clip, is_visible in zip(clips, shown, strict=True) if is_visible)
+    drawn.write("clips", clips)
+    perform(MeasureLooks(LooksSettings(text=kind != "logo"), threads=THREADS), drawn)
     looks = {row.clip_id: row for row in drawn.read("looks", Looks)}
     levels = dict.fromkeys(looks, 3)
-    facts = FilmFacts(drawn.film_id, film.clips, looks, levels, captions=None, failures={})
+    facts = FilmFacts(drawn.film_id, tuple(clips), looks, levels, captions=None, failures={})
     settings = SelectionSettings(near_duplicates=False)
     verdicts = verdicts_of([facts], settings)[drawn.film_id]
-    told = tuple(row.clip_id for row in verdicts if {"text", "credits", "logo"} & {*row.reasons, *row.flags})
-    missed = tuple(row.clip_id for row in verdicts if row.keep and row.clip_id in visible and row.clip_id not in told)
-    undecided = any(row.logo_boxes is None for row in looks.values())
-    return Count(len(film.clips), len(visible), missed, told, undecided)
+    return Count(
+        kind=kind,
+        film=film.group,
+        clips=len(clips),
+        visible=visible,
+        kept=frozenset(row.clip_id for row in verdicts if row.keep),
+        told=frozenset(row.clip_id for row in verdicts if {"text", "credits", "logo"} & {*row.reasons, *row.flags}),
+        is_undecided=any(row.logo_boxes is None for row in looks.values()),
+    )
+
+
+def _draw_over(film: FilmFolder, drawn: FilmFolder, draw: Draw | None, step: int, clip: Clip) -> bool:
+    """Write every `step`-th frame of a clip with the overlay, or the clip as it is; return True if it is visible."""
+    if draw is None:
+        drawn.clip_path(clip.clip_id).parent.mkdir(exist_ok=True)
+        shutil.copyfile(film.clip_path(clip.clip_id), drawn.clip_path(clip.clip_id))
+        return False
+    frames_THWC = read_clip(film.clip_path(clip.clip_id))[::step]
+    frame_seconds = (clip.end_seconds - clip.start_seconds) / len(frames_THWC)
+    times = [clip.start_seconds + number * frame_seconds for number in range(len(frames_THWC))]
+    layers = [draw(at) for at in times]
+    changes = [
+        _put(frame_HWC, layer) for frame_HWC, layer in zip(frames_THWC, layers, strict=True) if layer is not None
+    ]
+    write_clip(drawn.clip_path(clip.clip_id), list(frames_THWC), clip.fps, CRF)
+    return max(changes, default=0.0) >= VISIBLE
 
 
 def _films(half: int, real: Path | None, out: Path) -> Iterator[Film]:
+    """Big Buck Bunny with all overlays and a minute of it with subtitles, or real films with some overlays in turn."""
+    if real:
+        yield from _real_films(half, real, out)
+        return
     start, end = BUNNY[half]
     bunny = _cut(fetch_bunny(), out)
-    clips = bunny.read("clips", Clip)
-    yield Film("Big Buck Bunny", bunny, tuple(clip for clip in clips if start <= clip.start_seconds < end))
-    paths = sorted(path for path in real.iterdir() if path.suffix in {".mp4", ".mkv", ".ogv"}) if real else []
-    for path in paths[half::2]:
+    clips = [clip for clip in bunny.read("clips", Clip) if start <= clip.start_seconds < end]
+    subtitles, logos = _overlays(half, (clips[0].width, clips[0].height))
+    yield Film("Big Buck Bunny", bunny, clips, _some(clips, MOST_CLIPS), (*subtitles, *logos), "Big Buck Bunny")
+    minute = [clip for clip in clips if clip.start_seconds < start + 60]
+    yield Film("a minute of it", bunny, minute, minute, subtitles[:1], "a minute of it")
+
+
+def _real_films(half: int, real: Path, out: Path) -> Iterator[Film]:
+    paths = sorted(path for path in real.iterdir() if path.suffix in {".mp4", ".mkv", ".ogv"})
+    for number, path in enumerate(paths[half::2]):
         folder = _cut(path, out)
         if clips := folder.read("clips", Clip):
-            yield Film(path.stem, folder, tuple(clips))
+            subtitles, logos = _overlays(half, (clips[0].width, clips[0].height))
+            chosen = (subtitles[number % len(subtitles)], *logos[number % 2 :: 2])
+            yield Film(path.stem, folder, clips, _some(clips, MOST_REAL_CLIPS), chosen, "other films")
+
+
+def _some(clips: Sequence[Clip], count: int) -> list[Clip]:
+    count = min(count, len(clips))
+    return [clips[number * len(clips) // count] for number in range(count)]
 
 
 def _cut(path: Path, out: Path) -> FilmFolder:
@@ -167,14 +245,18 @@ def _cut(path: Path, out: Path) -> FilmFolder:
     return folder
 
 
-def _overlays(half: int, size: tuple[int, int]) -> Iterator[tuple[str, Draw]]:
+def _overlays(half: int, size: tuple[int, int]) -> tuple[list[tuple[str, Draw]], list[tuple[str, Draw]]]:
+    """Return the subtitles and the logos of a half for clips of a size, each with its name."""
+    subtitles: list[tuple[str, Draw]] = []
     for style in STYLES[half]:
         letters, colour, opacity = style
-        yield f"subtitles {letters:g} {colour} {opacity:.0%}", _subtitles(half, style, size)
+        subtitles.append((f"subtitles {letters:g} {colour} {opacity:.0%}", _subtitles(half, style, size)))
+    logos: list[tuple[str, Draw]] = []
     for number, (kind, opacity) in enumerate(product(LOGOS[half], OPACITIES)):
         width = WIDTHS[number % len(WIDTHS)]
         layer = _logo(kind, width, opacity, CORNERS[number % len(CORNERS)], size)
-        yield f"logo {kind} {width:.0%} {opacity:.0%}", partial(_always, layer)
+        logos.append((f"logo {kind} {width:.0%} {opacity:.0%}", partial(_always, layer)))
+    return subtitles, logos
 
 
 def _always(layer: Layer, _: float) -> Layer:
