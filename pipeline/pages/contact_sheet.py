@@ -23,7 +23,7 @@ from pipeline.core.store import Dataset
 from pipeline.pages.summary import Summary
 from pipeline.publish.clip_rows import ClipRow
 from pipeline.publish.seen_clips import SeenClip
-from pipeline.stages.selection import copy_rank
+from pipeline.stages.selection import copy_rank, is_better
 from pipeline.video.clip_files import first_frame
 from prompts.tags import TAGS, instruction
 
@@ -66,14 +66,21 @@ def character_numbers(summary: Summary) -> dict[str, int]:
 
 
 def better_copies(summary: Summary) -> set[str]:
-    """Ids of the dropped clips that are better copies than the clips that they repeat."""
+    """Ids of the dropped clips that are better copies than the clips that they repeat, and have, or get, a caption."""
     ranks = {
         seen.clip.clip_id: copy_rank(seen.clip, seen.looks, film.film.display_height)
         for film in summary.films
         for seen in film.clips
     }
+    captions = {seen.clip.clip_id: seen.caption for seen in summary.clips if seen.caption and not seen.caption.fault}
     repeats = {row.clip_id: row.duplicate_of for seen in summary.clips if (row := seen.verdict) and not row.keep}
-    return {clip_id for clip_id, first in repeats.items() if first in ranks and ranks[clip_id] < ranks[first]}
+    return {
+        clip_id
+        for clip_id, first in repeats.items()
+        if first in ranks
+        and is_better(ranks[clip_id], ranks[first])
+        and (clip_id in captions or ((kept := captions.get(first)) and kept.by_model))
+    }
 
 
 def thumbnails(dataset: Dataset, summary: Summary, threads: int, progress: Progress) -> list[str]:

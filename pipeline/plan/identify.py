@@ -180,10 +180,9 @@ def _probe(path: str, sha256: str, dataset: Dataset, progress: Progress) -> Film
     film_id = _id_before(sha256, dataset) or make_film_id(name, sha256)
     folder = dataset.folder(film_id)
     known = known_film(folder)
-    film = known
-    if film is None or film.chapters is None:  # null: probed by a version that read none
-        probed = _probe_alone(film_file(path, dataset.scratch or dataset.root, progress), film_id, sha256)
-        film = film.model_copy(update={"chapters": probed.chapters}) if film else probed
+    film = known or _probe_alone(film_file(path, dataset.scratch or dataset.root, progress), film_id, sha256)
+    if film.chapters is None and not is_address(path):  # probed by a version that read none; not worth a fetch
+        film = film.model_copy(update={"chapters": _probe_alone(Path(path), film_id, sha256).chapters})
     film = film.model_copy(update={"source": source})
     if film != known:
         folder.save_film(film)

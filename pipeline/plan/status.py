@@ -9,10 +9,12 @@ configuration shows in advance the stages that a build with it would rerun.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from rich.filesize import decimal
 from rich.table import Table
@@ -110,12 +112,29 @@ def film_rows(dataset: Dataset, request: BuildRequest, certain: Collection[str] 
                 raise
             unknown[stage.name] = str(error)
     lost = Cell(StageState.missing, "film.json is missing or damaged; build the film again, or `animegamer remove` it")
-    return [
-        _row(folder, stages, unknown, request.config.clips)
-        if known_film(folder)
-        else FilmRow(folder.film_id, {stage.name: lost for stage in stages}, None, None, size_of(folder.path))
-        for folder in dataset.folders()
-    ]
+    with _as_named(dataset, request.config) as named:
+        return [
+            _row(folder, stages, unknown, request.config.clips)
+            if known_film(folder)
+            else FilmRow(folder.film_id, {stage.name: lost for stage in stages}, None, None, size_of(folder.path))
+            for folder in named.folders()
+        ]
+
+
+@contextmanager
+def _as_named(dataset: Dataset, config: Config) -> Iterator[Dataset]:
+    """The dataset with its films as `[[films]]` corrects them, in a folder of its own: status writes nothing."""
+    if not config.films:
+        yield dataset
+        return
+    from pipeline.plan.episodes import with_episodes  # most configurations correct nothing
+
+    with TemporaryDirectory() as scratch:
+        named = Dataset(dataset.root, Path(scratch))
+        films = [film for folder in dataset.folders() if (film := known_film(folder))]
+        for film in with_episodes(films, config.films):
+            named.folder(film.film_id).save_film(film)
+        yield named
 
 
 def _row(folder: FilmFolder, stages: Sequence[Stage], unknown: Mapping[str, str], settings: ClipSettings) -> FilmRow:
@@ -180,8 +199,8 @@ def published_line(dataset: Dataset, config: Config, rows: Sequence[FilmRow]) ->
     """Status line of the published data: done, stale or missing, with its size."""
     try:
         index = read_index(dataset.root)
-    except StoreError:
-        return "missing"
+    except StoreError as error:
+        return f"stale: {error}" if (dataset.root / "shards" / "index.json").exists() else "missing"
     samples = sum(index.counts.split.values())
     held = f"{len(index.shards)} shards, {samples} samples, {decimal(sum(shard.bytes for shard in index.shards))}"
     waiting = len(rows) - len(finished(dataset))

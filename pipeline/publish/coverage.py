@@ -225,7 +225,7 @@ def _overlays(folder: FilmFolder) -> str | None:
         "subtitles": sum(bool(row.subtitle_lines) for row in looks),
     }
     found = " and ".join(f"{name} in {count:,}" for name, count in counts.items() if count)
-    return f'{found} of {len(looks):,} clips; `logo` and `text = "flag"` in [selection] keep them' if found else None
+    return f"{found} of {len(looks):,} clips; `logo` and `text` in [selection] drop or flag them" if found else None
 
 
 def _cut_off(folder: FilmFolder, settings: ClipSettings) -> str | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from math import inf, log
+from math import log
 from typing import Any, ClassVar
 
 from pipeline.core.config import SelectionSettings
@@ -27,9 +27,11 @@ FAILED = "failed: "
 
 NEAR_DUPLICATE = "near-duplicate"
 NOT_MEASURED = f"{FAILED}not measured"
-TEXT_STEP, SIZE_STEP, SHARPNESS_STEP = 0.005, 1.1, 1.05
+TEXT_STEP, SIZE_STEP, SHARPNESS_STEP, BLOCK_STEP = 0.005, 1.1, 1.05, 0.25
 """Steps by which copies of a shot differ: share of the picture under text, ratio of their heights, of their sharpness.
 A line of subtitles takes 0.007 or more. Sharpness differs by 1.1 from 480 to 320 lines, and from CRF 18 to 38."""
+LAST = 10**9
+"""Rank of a clip that was not measured."""
 _OF_STRETCHES = ("skip", "openings", "endings", "recaps", "previews", "repeats")
 BY_REVIEW = "review"
 """Reason of a clip that a reviewer dropped."""
@@ -168,9 +170,10 @@ def verdicts_of(films: Sequence[FilmFacts], settings: SelectionSettings) -> dict
     """Return a verdict for every clip of every film, by film id, in the order of its clips.
 
     Of two clips that repeat each other, the reviewed one is kept, else the one with a caption by a model, else the one
-    in the earlier film, and within a film the earlier one. If the settings prefer quality, the better copy comes first
-    among clips with a caption; a clip without one can take over the model's caption of a copy that it displaces. Only a
-    kept clip counts as an original. A review keeps a clip against every reason, unless its motion is not measured.
+    in the earlier film, and within a film the earlier one. If the settings prefer quality, a clip that a review keeps
+    comes first, and then the better copy among clips with a caption; a clip without one can take over the model's
+    caption of a copy that it displaces. Only a kept clip counts as an original. A review keeps a clip against every
+    reason, unless its motion is not measured.
     """
     ranked = [(film, clip) for film in films for clip in film.clips]
     ranked.sort(key=lambda pair: -pair[0].work.get(pair[1].clip_id, 0))
@@ -178,7 +181,7 @@ def verdicts_of(films: Sequence[FilmFacts], settings: SelectionSettings) -> dict
     givers: dict[int, list[int]] = {}
     if settings.prefer == "quality" and all(film.captions is not None for film in films):
         captioned = _captioned(ranked, repeats)
-        ranked.sort(key=lambda pair: (pair[1].clip_id not in captioned, *_copy_rank(*pair)))
+        ranked.sort(key=lambda pair: (not _kept_by_review(*pair), pair[1].clip_id not in captioned, *_copy_rank(*pair)))
         repeats = _repeats(ranked, settings)
         givers = _givers(ranked, repeats)
     verdicts: dict[str, Verdict] = {}
@@ -246,20 +249,34 @@ def _by_model(film: FilmFacts, clip: Clip) -> bool:
     return caption is not None and caption.by_model
 
 
-def _copy_rank(film: FilmFacts, clip: Clip) -> tuple[float, ...]:
-    return copy_rank(clip, film.looks.get(clip.clip_id), film.lines)
+def _kept_by_review(film: FilmFacts, clip: Clip) -> bool:
+    review = film.reviewed.get(clip.clip_id)
+    return review is not None and review.keep is True
+
+
+def _copy_rank(film: FilmFacts, clip: Clip) -> tuple[int, ...]:
+    return tuple(map(round, copy_rank(clip, film.looks.get(clip.clip_id), film.lines)))
 
 
 def copy_rank(clip: Clip, looks: Looks | None, lines: int) -> tuple[float, ...]:
     """Rank of a copy of a shot, smaller if better: less text on it, more lines of film, sharper, lower blocks.
 
-    All but the last count in steps, since equal copies differ a little. Lines that a clip does not show do not count.
+    Each counts in steps, since equal copies differ a little. Lines that a clip does not show do not count.
     """
     if looks is None:
-        return (inf,)
+        return (LAST,) * 4
     text, height, sharpness = looks.text_share or 0, min(lines, clip.height), looks.sharpness or 0
-    steps = (text / TEXT_STEP, -log(max(height, 1), SIZE_STEP), -log(max(sharpness, 0.01), SHARPNESS_STEP))
-    return *map(round, steps), looks.blockiness or 0
+    return (
+        text / TEXT_STEP,
+        -log(max(height, 1), SIZE_STEP),
+        -log(max(sharpness, 0.01), SHARPNESS_STEP),
+        (looks.blockiness or 0) / BLOCK_STEP,
+    )
+
+
+def is_better(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    """Return True if the first rank is better by a whole step, in the first place where they differ by one."""
+    return next((ours < theirs for ours, theirs in zip(one, other, strict=True) if abs(ours - theirs) >= 1), False)
 
 
 def _hashed(film: FilmFacts, clip: Clip) -> HashedClip:

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 def test_status_names_the_changed_ingredient_and_dependent_stages(tmp_path: Path, film: Path) -> None:
     out = tmp_path / "data"
     redone(request_for(film, out=out).model_copy(update={"until": Until.cut}))
-    assert [state.value for state in states(request_for(out=out), out).values()] == ["done", "done", *["missing"] * 4]
+    assert [state.value for state in states(request_for(out=out), out).values()] == ["done", "done", *["missing"] * 5]
     redone(request_for(film, out=out))
     other = request_for(out=out, clips={"width": 180, "height": 120, "margin_frames": 4})
     (row,) = film_rows(Dataset(out), other)

@@ -22,29 +22,35 @@ from pipeline.core.records import QUALITY, Film
 from pipeline.publish.card_text import NOT_STATED, Markdown, as_yaml, licence_id, rendered_card, size_category
 from pipeline.publish.export.plan import ExportClip, ExportPlan
 from pipeline.publish.export.trainers import Table
-from pipeline.publish.samples import SPLITS
+from pipeline.publish.samples import SPLITS, Split
 
 METADATA = "metadata.jsonl"
 CARD = "README.md"
 CROISSANT = "croissant.json"
-COLUMNS: Mapping[str, tuple[str, str]] = {
+Columns = Mapping[str, tuple[str, str]]
+COLUMNS: Columns = {
     "file_name": ("sc:Text", "path of the video, relative to the table"),
     "text": ("sc:Text", "caption"),
     "clip_id": ("sc:Text", "id of the clip in the dataset"),
     "film": ("sc:Text", "name of the film"),
     "episode": ("sc:Text", "series, season and episode of the film; empty for a film of its own"),
-    "language": ("sc:Text", "language of the film's speech; null if not stated"),
+    "language": ("sc:Text", "language of the film's speech; empty if not stated"),
     "start_seconds": ("sc:Float", "start in the film"),
     "end_seconds": ("sc:Float", "end in the film"),
     "motion_level": ("sc:Integer", "motion level, 1 to 5"),
     "motion_scope_px": ("sc:Float", "mean optical-flow magnitude, pixels per step"),
-    "camera": ("sc:Text", "kind and direction of the camera's move, such as `pan left`; null if undecided"),
+    "camera": ("sc:Text", "kind and direction of the camera's move, such as `pan left`; empty if undecided"),
     "sharpness": ("sc:Float", "sharpness of the pictures, 0 to 1"),
     "blockiness": ("sc:Float", "step at the blocks that an earlier encoder left, gray levels of 255"),
+    "flags": ("sc:Text", "`text` and `logo` for clips that show them, and doubts about the caption"),
     "dialogue": ("sc:Text", "lines of the subtitles heard in the dataset's clip, each on a line after its speaker"),
     "banding": ("sc:Float", "height of the steps in soft gradients, gray levels; null without such a gradient"),
 }
-"""Columns of a table: type of Croissant and meaning."""
+"""Columns of a table: type of Croissant and meaning.
+
+`datasets` gives a column that is null throughout a split another type than the same column of the other split, and
+refuses both. So no text is null, and a number that a split lacks is left out (`_columns`).
+"""
 _TERMS = """
     @language @vocab citeAs column conformsTo cr rai data dataType dct equivalentProperty examples extract field
     fileProperty fileObject fileSet format includes isLiveDataset jsonPath key md5 parentField path recordSet references
@@ -135,12 +141,28 @@ def _values(plan: ExportPlan) -> dict[str, object]:
 def hub_files(plan: ExportPlan, clips: Sequence[ExportClip]) -> dict[str, str]:
     """Return the text files of an export for the hub, by their path in it."""
     films = {folder.film_id: folder.film for folder in plan.folders}
-    tables = {
-        f"{split}/{METADATA}": "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    rows = {
+        split: [_row(films[clip.seen.clip.film_id], clip) for clip in clips if clip.seen.split == split]
         for split in SPLITS
-        if (rows := [_row(films[clip.seen.clip.film_id], clip) for clip in clips if clip.seen.split == split])
     }
-    return {**tables, CARD: _card(plan, clips), CROISSANT: _croissant(plan, tables)}
+    rows = {split: each for split, each in rows.items() if each}
+    columns = _columns(rows)
+    tables = {
+        f"{split}/{METADATA}": "".join(
+            json.dumps({name: row[name] for name in columns}, ensure_ascii=False) + "\n" for row in each
+        )
+        for split, each in rows.items()
+    }
+    return {**tables, CARD: _card(plan, clips, columns), CROISSANT: _croissant(plan, tables, columns)}
+
+
+def _columns(rows: Mapping[Split, Sequence[Mapping[str, Any]]]) -> Columns:
+    """Return the columns that have a value in every split."""
+    return {
+        name: about
+        for name, about in COLUMNS.items()
+        if all(any(row[name] is not None for row in each) for each in rows.values())
+    }
 
 
 def _row(film: Film, clip: ExportClip) -> dict[str, Any]:
@@ -152,12 +174,13 @@ def _row(film: Film, clip: ExportClip) -> dict[str, Any]:
         "clip_id": seen.clip.clip_id,
         "film": film.name,
         "episode": film.episode_name,
-        "language": film.language,
+        "language": film.language or "",
         "start_seconds": seen.clip.start_seconds,
         "end_seconds": seen.clip.end_seconds,
         "motion_level": seen.level,
         "motion_scope_px": seen.motion.scope_px,
-        "camera": seen.motion.camera,
+        "camera": seen.motion.camera or "",
+        "flags": ", ".join(seen.flags),
         "dialogue": "\n".join(line.said for line in seen.dialogue or ()),
         **{name: getattr(seen.looks, name, None) for name in QUALITY},
     }
@@ -167,7 +190,7 @@ def _title(plan: ExportPlan) -> str:
     return plan.config.card.title or " and ".join(folder.film.name for folder in plan.folders[:3])
 
 
-def _card(plan: ExportPlan, clips: Sequence[ExportClip]) -> str:
+def _card(plan: ExportPlan, clips: Sequence[ExportClip], columns: Columns) -> str:
     card, splits = plan.config.card, Counter(str(clip.seen.split) for clip in clips)
     names = {film.film_id: film.name for film in plan.dataset.record.films}
     values = {
@@ -182,7 +205,7 @@ def _card(plan: ExportPlan, clips: Sequence[ExportClip]) -> str:
         "films": sorted(Counter(names[clip.seen.clip.film_id] for clip in clips).items()),
         "captioner": plan.dataset.record.captioner,
         "reviewed": sum(clip.seen.reviewed is not None and bool(clip.seen.reviewed.fields) for clip in clips),
-        "columns": [(Markdown(name), meaning) for name, (_, meaning) in COLUMNS.items()],
+        "columns": [(Markdown(name), meaning) for name, (_, meaning) in columns.items()],
         "notes": Markdown(card.notes.strip()),
     }
     return rendered_card("pipeline.publish.export", "templates", "hub_card.md.j2", values)
@@ -207,7 +230,7 @@ def _front_matter(plan: ExportPlan, splits: Mapping[str, int]) -> dict[str, Any]
     return head | ({"license_name": card.licence} if card.licence and not known else {})
 
 
-def _croissant(plan: ExportPlan, tables: Mapping[str, str]) -> str:
+def _croissant(plan: ExportPlan, tables: Mapping[str, str], columns: Columns) -> str:
     card = plan.config.card
     described: dict[str, Any] = {
         "@context": _CONTEXT,
@@ -222,7 +245,7 @@ def _croissant(plan: ExportPlan, tables: Mapping[str, str]) -> str:
             *(_file_object(path, text) for path, text in tables.items()),
             *(_file_set(path) for path in tables),
         ],
-        "recordSet": [_record_set(path) for path in tables],
+        "recordSet": [_record_set(path, columns) for path in tables],
     }
     return json.dumps(described, indent=1, ensure_ascii=False) + "\n"
 
@@ -251,7 +274,7 @@ def _file_set(path: str) -> dict[str, Any]:
     }
 
 
-def _record_set(path: str) -> dict[str, Any]:
+def _record_set(path: str, columns: Columns) -> dict[str, Any]:
     split = path.partition("/")[0]
     fields = [
         {
@@ -262,6 +285,6 @@ def _record_set(path: str) -> dict[str, Any]:
             "dataType": kind,
             "source": {"fileObject": {"@id": f"{split}-metadata"}, "extract": {"column": name}},
         }
-        for name, (kind, meaning) in COLUMNS.items()
+        for name, (kind, meaning) in columns.items()
     ]
     return {"@type": "cr:RecordSet", "@id": split, "name": split, "field": fields}

@@ -12,8 +12,10 @@ from typer.testing import CliRunner
 from flows.cli import app
 from pipeline.core.atomic import held
 from pipeline.core.config import checked
+from pipeline.core.film_settings import OneFilmSettings
 from pipeline.core.records import Clip, Motion
 from pipeline.core.store import Dataset
+from pipeline.core.toml import as_toml
 from pipeline.plan.publish import is_published
 from pipeline.plan.request import BuildRequest
 from pipeline.plan.workspace import Workspace
@@ -96,6 +98,17 @@ def test_a_film_whose_folder_was_deleted_by_hand_can_be_removed(tmp_path: Path) 
     assert "no film is left" in invoked("remove", data, folder.film_id, answer="y\n")
     assert Dataset(data).folders() == []
     assert "the dataset has no films" in invoked("remove", data, folder.film_id, code=1)
+
+
+def test_status_knows_what_another_configuration_leaves_out_of_a_film(tmp_path: Path) -> None:
+    _, data = copy_of_built(tmp_path)
+    film = (Dataset(data).folders()[0].path / "film.json").read_bytes()
+    config = tmp_path / "skip.toml"
+    skip = OneFilmSettings(match="film.mp4", skip=("0:00-0:03",))
+    config.write_text(as_toml(checked(SMALL, "test").model_copy(update={"films": (skip,)})), encoding="utf-8")
+    said = invoked("status", data, "--explain", "--config", config)
+    assert "screened: stale, changed: left_out" in said
+    assert (Dataset(data).folders()[0].path / "film.json").read_bytes() == film
 
 
 def test_a_film_is_removed_from_a_dataset_at_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

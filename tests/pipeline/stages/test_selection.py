@@ -25,7 +25,7 @@ from pipeline.core.store import FilmFolder
 from pipeline.stages.crop import FindCrop
 from pipeline.stages.cut import Cut
 from pipeline.stages.looks import MeasureLooks
-from pipeline.stages.selection import FilmFacts, Screen, film_facts, verdicts_of
+from pipeline.stages.selection import FilmFacts, Screen, copy_rank, film_facts, is_better, verdicts_of
 from tests.support import records
 from tests.support.datasets.made_dataset import EDGES, MODEL, make_dataset
 from tests.support.media.films import planned
@@ -169,6 +169,30 @@ def test_the_better_copy_is_kept_if_quality_is_preferred() -> None:
         captioned = replace(first, captions={clip_id: Caption(clip_id=clip_id, source=source)})
         [one], [two] = verdicts_of([captioned, better], quality).values()
         assert (one.keep, two.keep) == (not takes, takes), "a clip without a caption takes only a model's"
+
+
+def test_a_copy_that_a_review_keeps_displaces_a_better_one() -> None:
+    fine = {"hashes": shot(6), "sharpness": 0.6}
+    poor, better = facts("one", [fine]), facts("two", [{**fine, "sharpness": 0.9}])
+    films = [
+        replace(film, captions={clip.clip_id: Caption(clip_id=clip.clip_id, source="model") for clip in film.clips})
+        for film in (poor, better)
+    ]
+    clip_id = poor.clips[0].clip_id
+    films[0] = replace(films[0], reviewed={clip_id: Reviewed(clip_id=clip_id, fields=(), keep=True)})
+    [one], [two] = verdicts_of(films, SelectionSettings(prefer="quality")).values()
+    assert (one.keep, two.keep, two.duplicate_of) == (True, False, clip_id)
+
+
+def test_a_copy_is_better_only_by_a_whole_step() -> None:
+    def rank(**changes: Any) -> tuple[float, ...]:
+        film = facts("one", [{"sharpness": 0.57053, "blockiness": 0.0, **changes}], lines=480)
+        return copy_rank(film.clips[0], film.looks[film.clips[0].clip_id], film.lines)
+
+    assert not is_better(rank(sharpness=0.57065), rank())
+    assert not is_better(rank(), rank(blockiness=0.06))
+    assert is_better(rank(), rank(blockiness=0.3))
+    assert is_better(rank(sharpness=0.61, blockiness=0.9), rank())
 
 
 def test_work_is_a_review_or_a_caption_by_a_model(tmp_path: Path) -> None:

@@ -18,14 +18,14 @@ from huggingface_hub import DatasetCard
 
 from pipeline.core.config import ShardSettings
 from pipeline.core.errors import UserError
-from pipeline.core.records import Caption, Clip, Reviewed, Verdict
+from pipeline.core.records import Caption, Clip, Looks, Motion, Reviewed, Verdict
 from pipeline.core.store import Dataset
 from pipeline.plan.film_stages import STAGE_NAMES
 from pipeline.publish.export.captions import CaptionForm
 from pipeline.publish.export.plan import ExportRequest, make_plan
 from pipeline.publish.export.run import Written, write_export
 from pipeline.publish.export.trainers import PRESETS, TRAINERS
-from pipeline.publish.seen_clips import ClipChoice
+from pipeline.publish.seen_clips import ClipChoice, seen_clips
 from pipeline.publish.shards import write_shards
 from pipeline.reviews.applied import load_reviews, save_published
 from pipeline.reviews.decisions import append_decisions
@@ -244,6 +244,26 @@ def test_datasets_reads_all_clips_with_their_captions(
         assert Path(row["video"]["path"]).read_bytes() == paths[row["clip_id"]].read_bytes()
         assert row["text"].endswith(".")
         assert row["film"] in {film.name for film in dataset.record.films}
+
+
+def test_datasets_reads_columns_that_one_split_lacks(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    from datasets import load_dataset
+
+    val = {seen.clip.clip_id for seen in seen_clips(dataset) if seen.split == "val"}
+    for folder in dataset.folders():
+        looks = [({"banding": 2.0 if row.clip_id in val else None}, row) for row in folder.read("looks", Looks)]
+        undecided = {"camera_kind": None, "camera_direction": None}
+        motions = [(undecided if row.clip_id in val else {}, row) for row in folder.read("motion", Motion)]
+        folder.write("looks", [row.model_copy(update=change) for change, row in looks])
+        folder.write("motion", [row.model_copy(update=change) for change, row in motions])
+    export(dataset, tmp_path / "hub", "huggingface")
+    loaded = load_dataset(str(tmp_path / "hub"), cache_dir=str(tmp_path / "cache"))
+    assert {name for split in loaded.values() for name in split.column_names} >= {"camera", "flags", "sharpness"}
+    assert "banding" not in loaded["val"].column_names
+    assert "banding" not in (tmp_path / "hub" / "croissant.json").read_text(encoding="utf-8")
 
 
 def test_dialogue_is_quoted_in_captions_and_stands_beside_clips(dataset: Dataset, tmp_path: Path) -> None:
