@@ -110,12 +110,9 @@ def _with_episode(film: Film, neighbours: Iterable[str], settings: Sequence[OneF
     for one in settings:
         if one.is_about(film.film_id, film.source):
             given |= one.model_dump(include={*EpisodeName._fields, "skip", "language"}, exclude_none=True)
-    name = (
-        EpisodeName()._asdict()
-        if given.get("series") == ""
-        else name_of_episode(film.source, neighbours)._asdict() | given
-    )
-    return film.model_copy(update=name)
+    if given.get("series") == "":
+        given |= EpisodeName()._asdict()
+    return film.model_copy(update=name_of_episode(film.source, neighbours)._asdict() | given)
 
 
 def _neighbours(films: Sequence[Film]) -> Mapping[str, list[str]]:

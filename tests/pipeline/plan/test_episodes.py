@@ -64,7 +64,7 @@ def test_blocks_of_films_correct_names_and_the_last_one_counts() -> None:
     blocks = [
         {"match": "Kiki/*", "series": "Kiki's Delivery", "season": 1},
         {"match": "[Group] Kiki - 02.mkv", "season": 2, "episode": 5, "language": "ja", "skip": ["0:00-1:30"]},
-        {"match": "*Movie*", "series": ""},
+        {"match": "*Movie*", "series": "", "season": 3, "language": "en", "skip": ["5-10"]},
     ]
     films = [
         records.film(name, source=f"/shows/Kiki/{name}")
@@ -72,8 +72,14 @@ def test_blocks_of_films_correct_names_and_the_last_one_counts() -> None:
     ]
     named = with_episodes(films, checked({"films": blocks}, "test").films)
     names = [(film.series, film.season, film.episode) for film in named]
-    assert [(film.language, film.skip) for film in named[:2]] == [(None, None), ("ja", ("0:00-1:30",))]
-    # a block that is gone leaves nothing
+    assert [(film.language, film.skip) for film in named] == [
+        (None, None),
+        ("ja", ("0:00-1:30",)),
+        ("en", ("5-10",)),
+    ]
+    # a block that is gone leaves nothing, also for a film of its own
+    [alone] = with_episodes(named[2:], checked({"films": [{"match": "*Movie*", "series": ""}]}, "test").films)
+    assert (alone.language, alone.skip) == (None, None)
     assert [film.skip for film in with_episodes(named, ())] == [None, None, None]
     assert names == [("Kiki's Delivery", 1, 1), ("Kiki's Delivery", 2, 5), (None, None, None)]
 
