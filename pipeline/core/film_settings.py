@@ -83,4 +83,5 @@ class OneFilmSettings(Settings):
         """Return True if the block is about the film with this id and path or address."""
         match, path = (unicodedata.normalize("NFC", text) for text in (self.match, source))
         end = "/".join(path.split("/")[-1 - match.count("/") :])  # as many parts as the pattern has
-        return match in (film_id, end) or fnmatchcase(end, match)
+        # file names of anime have brackets: only * and ? are wild
+        return match in (film_id, end) or fnmatchcase(end, match.replace("[", "[[]"))

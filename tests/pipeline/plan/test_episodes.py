@@ -8,6 +8,7 @@ import pytest
 
 from pipeline.core.config import Config, checked
 from pipeline.core.errors import UserError
+from pipeline.core.film_settings import OneFilmSettings
 from pipeline.plan.build_plan import Plan, make_plan
 from pipeline.plan.episodes import name_of_episode, with_episodes
 from pipeline.plan.request import BuildRequest
@@ -82,6 +83,12 @@ def test_blocks_of_films_correct_names_and_the_last_one_counts() -> None:
     assert (alone.language, alone.skip) == (None, None)
     assert [film.skip for film in with_episodes(named, ())] == [None, None, None]
     assert names == [("Kiki's Delivery", 1, 1), ("Kiki's Delivery", 2, 5), (None, None, None)]
+
+
+def test_brackets_of_a_pattern_are_no_class() -> None:
+    block = OneFilmSettings(match="[Group] Frieren - *")
+    assert block.is_about("id", "/shows/[Group] Frieren - 07.mkv")
+    assert not block.is_about("id", "/shows/G Frieren - 07.mkv")
 
 
 @pytest.mark.parametrize(
