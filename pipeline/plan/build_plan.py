@@ -131,23 +131,25 @@ def draft_plan(request: BuildRequest, workspace: Workspace) -> Plan:
     reviews = read_decisions(review_file)
     # 3. Identify the films by their content, and choose the stages for them.
     found = identify(request.films, dataset)
-    named = with_episodes(found.films, request.config.films)
+    record = dataset.record
+    films = tuple(film.film_id for film in found.films)
+    listed = found.listed(record.films)
+    others = [dataset.folder(entry.film_id) for entry in listed if entry.film_id not in films]
+    named = with_episodes(
+        found.films, request.config.films, [film for folder in others if (film := folder.film_if_made)]
+    )
     for before, film in zip(found.films, named, strict=True):
         if film != before:
             dataset.folder(film.film_id).save_film(film)
-    record = dataset.record
     edges, edges_from = choose_edges(request.config, record)
     stages = planned_stages(request, edges, cast)
     for stage in stages:
         stage.ingredients()  # fails if a checkpoint or a package is missing
     # 4. Refuse what would pay twice, or leave films of two kinds in one dataset.
-    films = tuple(film.film_id for film in found.films)
-    listed = found.listed(record.films)
-    others = [entry for entry in listed if entry.film_id not in films]
     # films that this build leaves alone keep their cast: their reviews need its names
     names = tuple(dict.fromkeys([*(record.cast if others else ()), *cast.all_names]))
     _refuse_repeated_captions([dataset.folder(film_id) for film_id in films], stages)
-    refuse_to_join([dataset.folder(entry.film_id) for entry in others], stages)
+    refuse_to_join(others, stages)
     # 5. Find the films with work left, and what to tell the user. Episodes may have gone since they were compared.
     compare_episodes(dataset, [entry.film_id for entry in listed])
     unfinished = unfinished_of([dataset.folder(film_id) for film_id in films], stages)

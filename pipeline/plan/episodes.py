@@ -8,17 +8,15 @@ A name without an episode is a film of its own.
 
 from __future__ import annotations
 
-import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 from typing import NamedTuple
 
 from pipeline.core.film_settings import OneFilmSettings
 from pipeline.core.plain_text import first_few, printable
 from pipeline.core.records import Film
-from pipeline.remote.objects import is_address
 
 _MOST_NAMED = 4
 """Films that a notice names."""
@@ -56,7 +54,7 @@ class EpisodeName(NamedTuple):
 
 
 def name_of_episode(source: str, neighbours: Iterable[str]) -> EpisodeName:
-    """Read the path or address of a film; `neighbours` are the names of the other files in its folder."""
+    """Read the path or address of a film; `neighbours` are the names of the films in its folder."""
     path = PurePath(source)
     text = _plain(path.stem)
     match = next((found for pattern in _EPISODES if (found := pattern.search(text))), None)
@@ -95,13 +93,17 @@ def _series_of_folders(folder: PurePath) -> tuple[str | None, int | None]:
     return series or _without_season(_plain(folder.parent.name))[0] or None, season
 
 
-def with_episodes(films: Sequence[Film], settings: Sequence[OneFilmSettings]) -> list[Film]:
+def with_episodes(
+    films: Sequence[Film], settings: Sequence[OneFilmSettings], others: Iterable[Film] = ()
+) -> list[Film]:
     """Return the films with series, season and episode of their present names, corrected by `[[films]]`.
 
-    Of several blocks about a film, the last that has a key counts.
+    Of several blocks about a film, the last that has a key counts. `others` are the other films of the dataset.
     """
-    neighbours = _neighbours(films)
-    return [_with_episode(film, neighbours[str(PurePath(film.source).parent)], settings) for film in films]
+    neighbours = defaultdict[PurePath, list[str]](list)
+    for path in (PurePath(film.source) for film in (*films, *others)):
+        neighbours[path.parent].append(path.name)
+    return [_with_episode(film, neighbours[PurePath(film.source).parent], settings) for film in films]
 
 
 def _with_episode(film: Film, neighbours: Iterable[str], settings: Sequence[OneFilmSettings]) -> Film:
@@ -113,17 +115,6 @@ def _with_episode(film: Film, neighbours: Iterable[str], settings: Sequence[OneF
     if given.get("series") == "":
         given |= EpisodeName()._asdict()
     return film.model_copy(update=name_of_episode(film.source, neighbours)._asdict() | given)
-
-
-def _neighbours(films: Sequence[Film]) -> Mapping[str, list[str]]:
-    """Names of the files in each folder: those on disk, or for an address the films of the build."""
-    names: defaultdict[str, list[str]] = defaultdict(list)
-    for film in films:
-        names[str(PurePath(film.source).parent)].append(PurePath(film.source).name)
-    return {
-        folder: of_build if is_address(folder) or not os.path.isdir(folder) else os.listdir(folder)  # noqa: PTH112, PTH208
-        for folder, of_build in names.items()
-    }
 
 
 def episode_notices(films: Sequence[Film], settings: Sequence[OneFilmSettings]) -> list[str]:

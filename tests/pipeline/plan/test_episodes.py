@@ -52,13 +52,22 @@ def test_a_film_among_episodes_is_a_film_of_its_own(name: str) -> None:
     assert name_of_episode(f"/shows/{name}", EPISODES) == (None, None, None)
 
 
-def test_a_last_number_counts_if_the_folder_has_another(tmp_path: Path) -> None:
-    for name in ("Toradora_18_(BD).mkv", "Toradora_19_(BD).mkv", "Mob Psycho 100.mkv"):
-        (tmp_path / name).touch()
-    local = records.film("Toradora_19_(BD).mkv", source=str(tmp_path / "Toradora_19_(BD).mkv"))
-    assert [film.episode for film in with_episodes([local], ())] == [19], "the others need not be in the build"
-    remote = [records.film(name, source=f"s3://b/k/{name}") for name in ("K 5.mkv", "K 6.mkv", "Mob Psycho 100.mkv")]
-    assert [film.episode for film in with_episodes(remote, ())] == [5, 6, None]
+@pytest.mark.parametrize("folder", ["/shows", "s3://bucket/shows"])
+def test_a_last_number_counts_if_another_film_of_the_folder_has_one(folder: str) -> None:
+    first, second, other = (
+        records.film(name, source=f"{folder}/{name}")
+        for name in ("Toradora_18_(BD).mkv", "Toradora_19_(BD).mkv", "Mob Psycho 100.mkv")
+    )
+    assert [film.episode for film in with_episodes([first, second, other], ())] == [18, 19, None]
+    assert [film.episode for film in with_episodes([second, other], (), [first])] == [19, None], "of the dataset"
+    elsewhere = records.film(first.name, source=f"{folder}/more/{first.name}")
+    assert [film.episode for film in with_episodes([second, other], (), [elsewhere])] == [None, None]
+
+
+def test_files_outside_the_build_count_for_no_number(tmp_path: Path) -> None:
+    (tmp_path / "Toradora 18.mkv").touch()
+    alone = records.film("Toradora 19.mkv", source=str(tmp_path / "Toradora 19.mkv"))
+    assert with_episodes([alone], ())[0].episode is None
 
 
 def test_blocks_of_films_correct_names_and_the_last_one_counts() -> None:
