@@ -31,9 +31,11 @@ _EPISODES = tuple(
         r"\bS(?P<season>\d{1,2})[ ._-]*EP?(?P<episode>\d{1,4})(?!\d)",
         r"\b(?P<season>\d{1,2})x(?P<episode>\d{2,3})\b",
         r"第 ?(?P<episode>\d{1,4}) ?[話回]",
-        r"(?:^|\W)(?:episode|ep|e|#)[ .]?(?P<episode>\d{1,4})(?:v\d)?(?![\d.]*\d)\b",
-        r" - (?!(?:19|20)\d\d\b)(?P<episode>\d{1,4})(?:v\d)?(?= |$)",
+        r"(?:^|\W)(?:(?:episode|ep|#)[ .]*|(?<![^ ])e[ .]?(?!(?:19|20)\d\d\b))"
+        r"(?P<episode>\d{1,4})(?:v\d)?(?![\d.]*\d)\b",
+        r" - (?!(?:19|20)\d\d\b)(?P<episode>\d{1,4})(?:v\d)?(?= |$|-\d+(?: |$))",
         r"^(?P<episode>\d{1,3})(?:v\d)?(?=$| - |\. )",
+        r"^- (?P<episode>\d{1,3})\b",  # [07] Name
     )
 )
 """Forms of an episode's number, the clearest first."""

@@ -35,10 +35,15 @@ EPISODES = {
     "Kiki/07 - The Journey.mkv": ("Kiki", None, 7),
     "Mushishi/Season 2/03.mkv": ("Mushishi", 2, 3),
     "Frieren/S1/E04.mkv": ("Frieren", 1, 4),
+    "Frieren E04.mkv": ("Frieren", None, 4),
+    "Frieren Ep. 7.mkv": ("Frieren", None, 7),
+    "Kiki - 01-02.mkv": ("Kiki", None, 1),
+    "Kiki/[07] The Journey.mkv": ("Kiki", None, 7),
 }
 FILMS = (
     *("Kimi no Na wa.mkv", "Mob Psycho 100.mkv", "Ghost in the Shell (1995) [1080p].mkv", "Akira.1988.1080p.mkv"),
     *("Metropolis - 2001.mkv", "Lucky Star OVA.mkv", "[Group] Title - 13.5 [1080p].mkv", "big_buck_bunny_720p.mkv"),
+    *("Wall-E 2008.mkv", "Wall-E.2008.1080p.mkv", "Wall E 2008.mkv"),
 )
 
 
