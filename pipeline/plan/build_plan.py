@@ -174,7 +174,7 @@ def draft_plan(request: BuildRequest, workspace: Workspace) -> Plan:
         refused=tuple(found.refused),
         notices=(
             *found.notices,
-            *episode_notices(named, request.config.films),
+            *episode_notices(named, request.config),
             *_settings_notices(record.config, settings),
             *_edges_notices(record.calibration, edges, edges_from),
             *_cast_notices(cast, record.cast, listed, stages),

@@ -14,9 +14,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 from typing import NamedTuple
 
+from pipeline.core.config import Config
 from pipeline.core.film_settings import OneFilmSettings
 from pipeline.core.plain_text import first_few, printable
 from pipeline.core.records import Film
+from pipeline.stages.stretches import ranges_beyond
 
 _MOST_NAMED = 4
 """Films that a notice names."""
@@ -119,19 +121,29 @@ def _with_episode(film: Film, neighbours: Iterable[str], settings: Sequence[OneF
     return film.model_copy(update=name_of_episode(film.source, neighbours)._asdict() | given)
 
 
-def episode_notices(films: Sequence[Film], settings: Sequence[OneFilmSettings]) -> list[str]:
-    """Name the episodes that several films claim to be, and the blocks of `[[films]]` that are about no film."""
+def episode_notices(films: Sequence[Film], config: Config) -> list[str]:
+    """Name what in the settings cannot be meant.
+
+    That is: episodes that several films claim to be, blocks of `[[films]]` about no film, and ranges beyond the end.
+    """
     by_name: dict[str, list[str]] = {}
     for film in films:
         if film.episode is not None:
             by_name.setdefault(film.episode_name, []).append(film.name)
-    twice = [
+    notices = [
         f"{printable(name)} is the number of {len(same)} films, {first_few(same, _MOST_NAMED)}; correct it in "
         "[[films]] of --config"
         for name, same in by_name.items()
         if len(same) > 1
     ]
-    unused = [one.match for one in settings if not any(one.is_about(film.film_id, film.source) for film in films)]
+    unused = [one.match for one in config.films if not any(one.is_about(film.film_id, film.source) for film in films)]
     if unused:
-        twice.append(f"[[films]] matches no film of this build: {first_few(unused, _MOST_NAMED)}")
-    return twice
+        notices.append(f"[[films]] matches no film of this build: {first_few(unused, _MOST_NAMED)}")
+    beyond: dict[str, list[str]] = {}
+    for film in films:
+        for text in ranges_beyond(film, config.selection):
+            beyond.setdefault(text, []).append(film.name)
+    return notices + [
+        f"skip {text!r} begins after the end of {first_few(names, _MOST_NAMED)}; correct it in --config"
+        for text, names in beyond.items()
+    ]

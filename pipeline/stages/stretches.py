@@ -54,9 +54,18 @@ def stretches_of(film: Film, settings: SelectionSettings) -> list[Stretch]:
 
 
 def _skipped(film: Film, settings: SelectionSettings) -> Iterator[Stretch]:
-    for text in settings.skip if film.skip is None else film.skip:
-        start, end = range_seconds(text)
-        yield Stretch(start, min(end, film.duration_seconds), "skipped")
+    for start, end in map(range_seconds, _ranges(film, settings)):
+        if start < film.duration_seconds:
+            yield Stretch(start, min(end, film.duration_seconds), "skipped")
+
+
+def ranges_beyond(film: Film, settings: SelectionSettings) -> list[str]:
+    """Return the ranges to skip that begin at the film's end or later, as written."""
+    return [text for text in _ranges(film, settings) if range_seconds(text)[0] >= film.duration_seconds]
+
+
+def _ranges(film: Film, settings: SelectionSettings) -> Sequence[str]:
+    return settings.skip if film.skip is None else film.skip
 
 
 def _chapters(film: Film, settings: SelectionSettings) -> Iterator[Stretch]:

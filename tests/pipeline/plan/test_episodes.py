@@ -10,7 +10,7 @@ from pipeline.core.config import Config, checked
 from pipeline.core.errors import UserError
 from pipeline.core.film_settings import OneFilmSettings
 from pipeline.plan.build_plan import Plan, make_plan
-from pipeline.plan.episodes import name_of_episode, with_episodes
+from pipeline.plan.episodes import episode_notices, name_of_episode, with_episodes
 from pipeline.plan.request import BuildRequest
 from pipeline.plan.workspace import Workspace
 from tests.support import records
@@ -97,6 +97,14 @@ def test_blocks_of_films_correct_names_and_the_last_one_counts() -> None:
     assert (alone.language, alone.skip) == (None, None)
     assert [film.skip for film in with_episodes(named, ())] == [None, None, None]
     assert names == [("Kiki's Delivery", 1, 1), ("Kiki's Delivery", 2, 5), (None, None, None)]
+
+
+def test_a_range_beyond_the_end_is_named_with_its_films() -> None:
+    films = [records.film(name, seconds=seconds) for name, seconds in (("Kiki.mkv", 10.0), ("Ponyo.mkv", 100.0))]
+    config = checked({"selection": {"skip": ["0:20-0:30"]}}, "test")
+    assert episode_notices(films, config) == [
+        "skip '0:20-0:30' begins after the end of Kiki.mkv; correct it in --config"
+    ]
 
 
 def test_brackets_of_a_pattern_are_no_class() -> None:

@@ -68,6 +68,7 @@ def test_a_film_has_its_own_ranges_or_those_of_all() -> None:
     assert left_out(film(), skip=("0:00-1:30", "1:20-")) == [(0, 90, "skipped"), (80, 100, "skipped")]
     assert left_out(film(skip=("10-20.5",)), skip=("0:00-1:30",)) == [(10, 20.5, "skipped")]
     assert left_out(film(skip=()), skip=("0:00-1:30",)) == []
+    assert left_out(film(), skip=("1:39.5-2:00", "1:40-", "3:00-4:00")) == [(99.5, 100, "skipped")]
     assert range_seconds("1:02:03.5 – 1:05:00") == (3723.5, 3900)
 
 
