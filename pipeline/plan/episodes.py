@@ -37,7 +37,7 @@ _EPISODES = tuple(
         r"(?P<episode>\d{1,4})(?:v\d)?(?![\d.]*\d)\b",
         r" - (?!(?:19|20)\d\d\b)(?P<episode>\d{1,4})(?:v\d)?(?= |$|-\d+(?: |$))",
         r"^(?P<episode>\d{1,3})(?:v\d)?(?=$| - |\. )",
-        r"^- (?P<episode>\d{1,3})\b",  # [07] Name
+        r"^- (?P<episode>\d{1,3})(?= |$)",  # [07] Name
     )
 )
 """Forms of an episode's number, the clearest first."""
