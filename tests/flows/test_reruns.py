@@ -16,7 +16,7 @@ from flows.dataset import build_dataset
 from flows.engine import run
 from pipeline.core.errors import UserError
 from pipeline.core.progress import silent
-from pipeline.core.records import Clip
+from pipeline.core.records import Clip, Verdict
 from pipeline.core.stage import perform
 from pipeline.core.store import Dataset
 from pipeline.plan.build_plan import make_plan
@@ -93,6 +93,18 @@ def test_a_changed_setting_redoes_dependent_stages(
     assert first == (ran[0] if ran else None)
     assert only(redone(request)) == list(ran)
     assert only(redone(request)) == []
+
+
+def test_a_film_whose_block_is_gone_has_no_skipped_clip(built: tuple[Path, Path]) -> None:
+    film, out = built
+
+    def skipped(*blocks: dict[str, Any]) -> list[bool]:
+        assert only(redone(request_for(film, out=out, films=blocks))) == ["screened", "captions"]
+        (folder,) = Dataset(out).folders()
+        return ["skipped" in verdict.reasons for verdict in folder.read("screened", Verdict)]
+
+    assert skipped({"match": film.name, "skip": ["0:00-1:00"]}) == [True, True]
+    assert skipped() == [False, False]
 
 
 def test_a_deleted_or_damaged_clip_is_made_again_and_no_later_stage(built: tuple[Path, Path]) -> None:
