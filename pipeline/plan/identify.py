@@ -19,7 +19,7 @@ from pipeline.core.progress import Progress, watched
 from pipeline.core.records import Failure, Film, RecordError, make_film_id
 from pipeline.core.store import Dataset, FilmEntry, FilmFolder, StoreError
 from pipeline.plan.request import absolute
-from pipeline.plan.subtitle_files import SubtitleFiles
+from pipeline.plan.subtitle_files import SubtitleFiles, is_subtitle
 from pipeline.remote.film_cache import copied_bytes, delete_local_copy, film_content, film_file
 from pipeline.remote.objects import RemoteError, is_address
 from pipeline.stages.probe import probe_in_child
@@ -63,7 +63,7 @@ class Inputs:
     def _add(self, name: str, files: Iterator[Path]) -> None:
         every = sorted(files, key=_natural)
         films = [str(file) for file in every if SUFFIXES.fullmatch(file.suffix)]
-        others = [file.name for file in every if not SUFFIXES.fullmatch(file.suffix)]
+        others = [file.name for file in every if not SUFFIXES.fullmatch(file.suffix) and not _is_beside(file, films)]
         self.films += films
         if not films:
             of_others = f", only {first_few(others, _MOST_NAMED)}" if others else ""
@@ -95,6 +95,11 @@ class Inputs:
 def _is_ours(folder: Path) -> bool:
     """Return True for a dataset and an export, whose clips are no films."""
     return (folder / ".export.json").exists() or ((folder / "dataset.json").exists() and (folder / "films").is_dir())
+
+
+def _is_beside(file: Path, films: Sequence[str]) -> bool:
+    """Return True for the subtitles of one of the films."""
+    return is_subtitle(file.name) and any(str(file).startswith(f"{os.path.splitext(film)[0]}.") for film in films)  # noqa: PTH122
 
 
 def _natural(path: Path) -> list[list[str | int]]:

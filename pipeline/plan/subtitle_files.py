@@ -58,11 +58,12 @@ def subtitles_of(film: str, names: Iterable[str]) -> list[str]:
     """
     stem = _stem(film)
     near = sorted(name for name in names if name.startswith(stem + ".") and is_text(name))
-    longer = [f"{_stem(name)}." for name in near if not _is_subtitle(name) and len(_stem(name)) > len(stem)]
-    return [name for name in near if _is_subtitle(name) and not name.startswith(tuple(longer))]
+    longer = [f"{_stem(name)}." for name in near if not is_subtitle(name) and len(_stem(name)) > len(stem)]
+    return [name for name in near if is_subtitle(name) and not name.startswith(tuple(longer))]
 
 
-def _is_subtitle(name: str) -> bool:
+def is_subtitle(name: str) -> bool:
+    """Return True for the name of a file of subtitles."""
     return name.lower().endswith(SUFFIXES)
 
 
