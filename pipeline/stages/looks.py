@@ -26,7 +26,7 @@ class MeasureLooks(Stage):
     """Stage `looks`: table `looks`."""
 
     name: ClassVar[str] = "looks"
-    version: ClassVar[int] = 8
+    version: ClassVar[int] = 9
     needs: ClassVar[tuple[str, ...]] = ("cut",)
 
     settings: LooksSettings

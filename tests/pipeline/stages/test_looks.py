@@ -160,6 +160,16 @@ def test_a_logo_is_found_by_its_place(tmp_path: Path, opacity: float) -> None:
     assert all(row.logo_boxes == () for row in clean)
 
 
+def test_a_faint_word_of_thin_letters_is_a_logo(tmp_path: Path) -> None:
+    pictures = [painting(seed) for seed in range(12)]
+    branded = [cv2.addWeighted(lettered(each, ["anime"], 60, 24), 0.08, each, 0.92, 0) for each in pictures]
+    rows = MeasureLooks(LooksSettings(text=False), threads=2).run(film_of(tmp_path, branded), silent).tables["looks"]
+    (box,) = rows[0].logo_boxes
+    assert all(row.logo_boxes == (box,) for row in rows)
+    assert 305 < box.left < box.right < 415
+    assert 40 < box.top < box.bottom < 80
+
+
 def test_a_dim_side_of_the_pictures_is_no_logo(tmp_path: Path) -> None:
     pictures = [painting(seed) for seed in range(12)]
     for picture in pictures:
