@@ -28,7 +28,7 @@ MOST_SCENES = 120
 """Largest number of scenes that are compared, which bounds the memory to 23 MB of samples and 93 MB of gradients."""
 LEAST_SCENES, ENOUGH_SCENES = 8, 16
 """Numbers of different scenes below which no logo is looked for, and from which on `LEAST_Z` holds. Of 94 films made of
-scenes of Big Buck Bunny, 9 showed a logo with one limit for all and 30 pixels as the least."""
+scenes of Big Buck Bunny, 9 showed a logo when it held from 10 on and 30 pixels were enough."""
 SAME_PLACE = 0.25
 """Correlation of the gradients of two pictures above which they show one place. 99% of the pairs of scenes of Big Buck
 Bunny have less than .13, and scenes of one camera position .4 and more."""
