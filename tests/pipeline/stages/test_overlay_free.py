@@ -82,7 +82,7 @@ def drawn(picture_HWC: Picture, number: int) -> Picture:
     """Draw a corner logo, and a line of text for two seconds of three."""
     image = Image.fromarray(picture_HWC)
     draw = ImageDraw.Draw(image)
-    draw.text((606, 10), "TV7", "white", ImageFont.load_default(14), stroke_width=1)
+    draw.text((611, 10), "TV7", "white", ImageFont.load_default(14), stroke_width=1)
     if number % 24 < 16:
         text = LINES[number // 24 % len(LINES)]
         draw.text((320, 352), text, "white", ImageFont.load_default(18), "md", stroke_width=2, stroke_fill="black")
