@@ -108,7 +108,8 @@ def _stretches(
         if count < _LEAST_VOTES:
             return
         explained_V = np.abs(votes_V2[:, 1] - votes_V2[:, 0] - offset) <= 2 * _STEP_SECONDS
-        runs = [_up_to_the_cuts(one, other, offset, *run) for run in _runs(one, other, offset)]
+        bits_M = _distances(one, other, offset)
+        runs = [_up_to_the_cuts(one, other, offset, bits_M, *run) for run in _runs(one, bits_M)]
         for start, end in _united(runs):
             yield start, end, offset
             # held pictures, and pictures that return, vote for other offsets too
@@ -155,9 +156,8 @@ def _distances(one: HashedEpisode, other: HashedEpisode, offset: float) -> NDArr
     return np.where(least_M <= _STEP_SECONDS / 3, best_M, np.inf)
 
 
-def _runs(one: HashedEpisode, other: HashedEpisode, offset: float) -> Iterator[tuple[float, float]]:
+def _runs(one: HashedEpisode, bits_M: NDArray[np.float64]) -> Iterator[tuple[float, float]]:
     """Yield the stretches of matching frames along an offset, without gaps of more than `GAP_SECONDS`."""
-    bits_M = _distances(one, other, offset)
     compared_M = np.isfinite(bits_M)
     times_C, bits_C = one.times_M[compared_M], bits_M[compared_M]
     matching = np.flatnonzero(bits_C <= LOOSE_BITS)
@@ -175,10 +175,9 @@ def _runs(one: HashedEpisode, other: HashedEpisode, offset: float) -> Iterator[t
 
 
 def _up_to_the_cuts(
-    one: HashedEpisode, other: HashedEpisode, offset: float, start: float, end: float
+    one: HashedEpisode, other: HashedEpisode, offset: float, bits_M: NDArray[np.float64], start: float, end: float
 ) -> tuple[float, float]:
     """Extend a stretch to where the episodes part."""
-    bits_M = _distances(one, other, offset)
     differing = one.times_M[np.isfinite(bits_M) & (bits_M > LOOSE_BITS)]
     after, before = differing[differing > end], differing[differing < start]
     latest = min(after[0] if after.size else np.inf, one.seconds, other.seconds - offset)
