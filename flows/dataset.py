@@ -37,7 +37,7 @@ from pipeline.core.store import FilmFolder
 from pipeline.plan.build_plan import Plan, make_plan, unfinished_of
 from pipeline.plan.film_stages import choose_edges, planned_stages
 from pipeline.plan.request import BuildRequest, Until
-from pipeline.plan.seasons import compare_episodes, series_of
+from pipeline.plan.seasons import MEASURED, compare_episodes, series_of
 from pipeline.plan.workspace import Workspace, film_part
 from pipeline.remote.film_cache import delete_local_film
 from pipeline.stages.selection import Screen
@@ -101,9 +101,7 @@ def _films_that_wait(plan: Plan) -> frozenset[str]:
     """Ids of the films of this build in a series of which an episode is to be measured."""
     if Screen.name not in (stage.name for stage in plan.stages):
         return frozenset()
-    measured = {
-        film_id for film_id, left in plan.unfinished.items() if left and left[0].name in ("crop", "cut", "looks")
-    }
+    measured = {film_id for film_id, left in plan.unfinished.items() if left and left[0].name in MEASURED}
     series = series_of(plan.dataset, [entry.film_id for entry in plan.record.films])
     ids = [{folder.film_id for folder in folders} for folders in series]
     return frozenset(film_id for episodes in ids if episodes & measured for film_id in episodes & set(plan.films))

@@ -13,7 +13,8 @@ from pipeline.core.store import Dataset, FilmFolder
 
 _VERSION = 1
 """Number to raise whenever the same episodes would give other repeats."""
-_MEASURED = ("crop", "cut", "looks")
+MEASURED = ("crop", "cut", "looks")
+"""Stages whose results are compared."""
 
 
 def series_of(dataset: Dataset, film_ids: Iterable[str]) -> list[list[FilmFolder]]:
@@ -36,7 +37,7 @@ def compare_episodes(dataset: Dataset, film_ids: Iterable[str]) -> list[str]:
     ids, changed = list(film_ids), []
     found: dict[str, Film] = {}
     for folders in series_of(dataset, ids):
-        measured = [folder for folder in folders if is_whole(folder, _MEASURED)]
+        measured = [folder for folder in folders if is_whole(folder, MEASURED)]
         if len(measured) > 1:
             found.update(_compared(measured))
     for film_id in ids:

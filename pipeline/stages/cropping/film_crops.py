@@ -45,14 +45,14 @@ def find_crops(job: CropJob, progress: Progress) -> list[Crop]:
     common = ballot.borders()
     stretches = ballot.stretches(common)
     # 1. From the end of a stretch to the start of the next one, the film has its common crop.
-    crops: dict[float, Crop] = {0.0: _inside(film, common, len(votes), 0.0)}
+    whole = _inside(film, common, len(votes), 0.0)
+    crops = {0.0: whole}
     for stretch in stretches:
         start, end = times_of(stretch, ballot, film, settings)
         crops[start] = _inside(film, stretch.borders, stretch.last - stretch.first + 1, start)
         if end is not None:
             crops[end] = _inside(film, common, len(votes), end)
     # 2. Overlays stand at one place of the film's picture, so all crops lose the same part of it.
-    whole = _inside(film, common, len(votes), 0.0)
     avoided = avoid_overlays([_cut_out(picture, film, whole) for picture in pictures]) if pictures else Avoided(Part())
     # 3. The first crop stands for the film: it has the notes and warnings.
     first, *others = (avoided.part.of(crops[start], whole) for start in sorted(crops))
