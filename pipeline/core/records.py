@@ -11,6 +11,7 @@ import re
 import types
 import unicodedata
 from fractions import Fraction
+from math import inf
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 import pyarrow as pa
@@ -169,6 +170,11 @@ class Film(Record):
         season = None if self.season is None else f"season {self.season}"
         episode = None if self.episode is None else f"episode {self.episode}"
         return ", ".join(filter(None, (self.series, season, episode)))
+
+    @property
+    def episode_place(self) -> tuple[float, float]:
+        """Place in its series: episodes without a season come first, and without a number last."""
+        return self.season or 0, inf if self.episode is None else self.episode
 
     @property
     def upright_size(self) -> tuple[int, int]:

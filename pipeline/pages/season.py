@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from math import inf
 from typing import Any
 
 from pipeline.core.records import Film
@@ -35,12 +34,11 @@ def seasons(summary: Summary, colours: Colours) -> list[dict[str, Any]]:
 
 
 def _season(summary: Summary, colours: Colours, name: str, numbers: list[int]) -> dict[str, Any]:
-    def place(number: int) -> tuple[float, float]:
-        film = summary.films[number].film
-        return (film.season or 0, inf if film.episode is None else film.episode)
-
     seconds = max(summary.films[number].film.duration_seconds for number in numbers)
-    rows = [_row(summary, colours, number) for number in sorted(numbers, key=place)]
+    rows = [
+        _row(summary, colours, number)
+        for number in sorted(numbers, key=lambda number: summary.films[number].film.episode_place)
+    ]
     reasons = reason_numbers(summary)
     used = {lane.colour for row in rows for lane in row["lanes"]}
     legend = [

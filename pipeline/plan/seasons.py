@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from math import inf
 
 from pipeline.core.ingredients import fingerprint
 from pipeline.core.records import Clip, Film, Looks, Scene
@@ -19,14 +18,13 @@ MEASURED = ("crop", "cut", "looks")
 
 def series_of(dataset: Dataset, film_ids: Iterable[str]) -> list[list[FilmFolder]]:
     """Return the folders of the episodes of each series that has several, in the order of their numbers."""
-    by_name: defaultdict[str, list[tuple[float, float, FilmFolder]]] = defaultdict(list)
+    by_name: defaultdict[str, list[tuple[Film, FilmFolder]]] = defaultdict(list)
     for film_id in film_ids:
         folder = dataset.folder(film_id)
         if (film := folder.film_if_made) and film.series:
-            season, episode = (inf if number is None else number for number in (film.season, film.episode))
-            by_name[film.series].append((season, episode, folder))
-    several = (sorted(episodes, key=lambda one: one[:2]) for episodes in by_name.values() if len(episodes) > 1)
-    return [[folder for *_, folder in episodes] for episodes in several]
+            by_name[film.series].append((film, folder))
+    several = (episodes for episodes in by_name.values() if len(episodes) > 1)
+    return [[folder for _, folder in sorted(each, key=lambda one: one[0].episode_place)] for each in several]
 
 
 def compare_episodes(dataset: Dataset, film_ids: Iterable[str]) -> list[str]:
