@@ -145,7 +145,7 @@ class SoundSettings(Settings):
     language: str | None = Field(
         None,
         max_length=35,
-        description="language of the track to use, as in the film: jpn [default: the default track]",
+        description="language of the track to use, as `ja` [default: the default track]",
     )
 
 

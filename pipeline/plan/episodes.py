@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from pipeline.core.config import Config
 from pipeline.core.film_settings import OneFilmSettings
+from pipeline.core.languages import language_of
 from pipeline.core.plain_text import first_few, printable
 from pipeline.core.records import Film
 from pipeline.stages.stretches import ranges_beyond
@@ -112,7 +113,7 @@ def with_episodes(
 
 def _with_episode(film: Film, neighbours: Iterable[str], settings: Sequence[OneFilmSettings]) -> Film:
     tracks = film.audio_tracks or ()
-    given: dict[str, object] = {"skip": None, "language": tracks[0].language if tracks else None}
+    given: dict[str, object] = {"skip": None, "language": language_of(tracks[0].language) if tracks else None}
     for one in settings:
         if one.is_about(film.film_id, film.source):
             given |= one.model_dump(include={*EpisodeName._fields, "skip", "language"}, exclude_none=True)

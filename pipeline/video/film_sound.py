@@ -22,6 +22,7 @@ from av.container import InputContainer
 from av.error import FFmpegError
 from av.stream import Disposition
 
+from pipeline.core.languages import language_of
 from pipeline.core.records import AudioTrack
 from pipeline.video.containers import demux, open_film, video_stream
 from pipeline.video.recordings import REORDERED_PACKETS, OneClock
@@ -37,10 +38,11 @@ def choose_track(container: InputContainer, language: str | None) -> AudioStream
     """The track in a language, or the default track, or the first; None if no track can be decoded."""
     # PyAV gives a stream without a codec context when FFmpeg has no decoder for it
     tracks = [stream for stream in container.streams.audio if stream.codec_context is not None]
+    wanted = language_of(language)
     return max(
         tracks,
         key=lambda track: (
-            language is not None and (track.language or "").lower() == language.lower(),
+            wanted is not None and wanted == language_of(track.language),
             bool(track.disposition & Disposition.default),
             -track.index,
         ),

@@ -12,11 +12,10 @@ from av.packet import Packet
 from av.stream import Disposition
 from av.subtitles.stream import SubtitleStream
 from av.subtitles.subtitle import AssSubtitle
-from langcodes import Language
-from langcodes.tag_parser import LanguageTagError
 from pysubs2 import SSAEvent
 
 from pipeline.core.dialogue import LeftOut, SpokenLine, SubtitleTrack
+from pipeline.core.languages import language_of
 from pipeline.core.progress import Progress
 from pipeline.core.records import Film, SubtitleFile
 from pipeline.stages.subtitles.files import SubtitleError, cue, read_events
@@ -50,15 +49,6 @@ class Track:
     """Reason that it cannot hold the dialogue."""
     start_seconds: float = 0.0
     """Time of the film's first frame on its clock."""
-
-
-def language_of(text: str | None) -> str | None:
-    """Return the language of a tag such as `jpn` or `pt-BR` in its shortest form, `ja` or `pt`; None if unknown."""
-    try:
-        language = Language.get((text or "und").strip())
-    except LanguageTagError:
-        return None
-    return language.language if language.language != "und" and language.is_valid() else None
 
 
 def read_subtitles(

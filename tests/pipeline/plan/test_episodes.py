@@ -9,6 +9,7 @@ import pytest
 from pipeline.core.config import Config, checked
 from pipeline.core.errors import UserError
 from pipeline.core.film_settings import OneFilmSettings
+from pipeline.core.records import AudioTrack
 from pipeline.plan.build_plan import Plan, make_plan
 from pipeline.plan.episodes import episode_notices, name_of_episode, with_episodes
 from pipeline.plan.request import BuildRequest
@@ -73,6 +74,12 @@ def test_files_outside_the_build_count_for_no_number(tmp_path: Path) -> None:
     (tmp_path / "Toradora 18.mkv").touch()
     alone = records.film("Toradora 19.mkv", source=str(tmp_path / "Toradora 19.mkv"))
     assert with_episodes([alone], ())[0].episode is None
+
+
+def test_the_language_of_the_first_sound_track_is_that_of_the_film() -> None:
+    tracks = [AudioTrack(codec="aac", language=code, sample_rate=48_000, channels=2) for code in ("jpn", "eng")]
+    [film] = with_episodes([records.film("a.mkv", source="/a.mkv", audio_tracks=tuple(tracks))], ())
+    assert film.language == "ja"
 
 
 def test_blocks_of_films_correct_names_and_the_last_one_counts() -> None:

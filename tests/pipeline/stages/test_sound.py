@@ -107,10 +107,11 @@ def test_other_layouts_and_rates(tmp_path: Path, layout: str, codec: str, rate: 
     check_sync(folder, clips, AT)
 
 
-def test_the_track_of_a_language_among_twenty(tmp_path: Path) -> None:
+@pytest.mark.parametrize("wanted", ["jpn", "ja"])
+def test_the_track_of_a_language_among_twenty(tmp_path: Path, wanted: str) -> None:
     tracks = [(track((number * 0.25 + 0.1,)), 0.0) for number in range(20)]
     film = add_sound(pictures(tmp_path / "f.mp4"), tmp_path / "film.mkv", tracks, languages={3: "eng", 7: "jpn"})
-    folder, clips, rows = heard(tmp_path, film, "jpn")
+    folder, clips, rows = heard(tmp_path, film, wanted)
     check_sync(folder, clips, (7 * 0.25 + 0.1,))
     assert {row.language for row in rows} == {"jpn"}
 

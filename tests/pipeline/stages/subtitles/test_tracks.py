@@ -6,9 +6,10 @@ import pytest
 from av.stream import Disposition
 
 from pipeline.core.dialogue import SpokenLine, SubtitleTrack
+from pipeline.core.languages import language_of
 from pipeline.core.progress import silent
 from pipeline.core.records import SubtitleFile
-from pipeline.stages.subtitles.tracks import language_of, read_subtitles
+from pipeline.stages.subtitles.tracks import read_subtitles
 from tests.support.media.films import make_film
 from tests.support.media.probed_films import probed
 from tests.support.media.subtitled_films import TextStream, ass, ass_file, tx3g, with_tracks
