@@ -35,7 +35,8 @@ from examples.bunny.film import fetch_bunny
 from examples.world.textures import Picture, PictureSize, cel, detailed
 from pipeline.core.config import MotionSettings
 from pipeline.core.errors import UserError
-from pipeline.core.records import CameraDirection, CameraKind, Record
+from pipeline.core.measurements import CameraDirection, CameraKind
+from pipeline.core.records import Record
 from pipeline.stages.motion import ClipMotion, measure_frames, open_optical_flow
 from pipeline.stages.optical_flow import OpticalFlow
 from pipeline.video.clip_files import read_clip, read_clip_gray, write_clip

@@ -33,7 +33,8 @@ from pipeline.core.config import (
     SceneSettings,
     SelectionSettings,
 )
-from pipeline.core.records import Clip, Crop, Looks, make_film_id
+from pipeline.core.measurements import Looks
+from pipeline.core.records import Clip, Crop, make_film_id
 from pipeline.core.stage import perform
 from pipeline.core.store import FilmFolder
 from pipeline.stages.crop import FindCrop

@@ -36,7 +36,8 @@ from pipeline.core.config import (
     SceneSettings,
     SelectionSettings,
 )
-from pipeline.core.records import Clip, Looks, make_film_id
+from pipeline.core.measurements import Looks
+from pipeline.core.records import Clip, make_film_id
 from pipeline.core.stage import perform
 from pipeline.core.store import FilmFolder
 from pipeline.publish.shards import file_sha256

@@ -13,7 +13,8 @@ import numpy as np
 
 from examples.world.textures import FINE, detailed
 from examples.world.writer import film_record
-from pipeline.core.records import Caption, Clip, Looks, Motion, Verdict, make_clip_id, make_film_id
+from pipeline.core.measurements import Looks, Motion
+from pipeline.core.records import Caption, Clip, Verdict, make_clip_id, make_film_id
 from pipeline.core.store import Dataset, DatasetRecord, FilmEntry, FilmFolder
 from pipeline.stages.motion_levels import level_of
 from pipeline.video.clip_files import write_clip

@@ -21,8 +21,9 @@ from examples.world.writer import CLIP_FPS, film_record, save_clip
 from pipeline.captions.rules import ADVERBS
 from pipeline.core.config import MotionSettings, ShardSettings
 from pipeline.core.errors import UserError
+from pipeline.core.measurements import Motion
 from pipeline.core.progress import silent
-from pipeline.core.records import Caption, Clip, Film, Motion, Scene, Verdict
+from pipeline.core.records import Caption, Clip, Film, Scene, Verdict
 from pipeline.core.store import Dataset, DatasetRecord, FilmEntry, FilmFolder
 from pipeline.publish.shards import write_shards
 from pipeline.stages.motion import MeasureMotion, flow_model_of

@@ -15,8 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pipeline.core.measurements import Looks, Motion
 from pipeline.core.progress import Progress
-from pipeline.core.records import Caption, Clip, Looks, Motion
+from pipeline.core.records import Caption, Clip
 from pipeline.core.store import FilmFolder
 
 RULES_VERSION = 2

@@ -31,19 +31,17 @@ from pipeline.core.dialogue import SpokenLine, SubtitleTrack
 from pipeline.core.errors import DiskError, UserError
 from pipeline.core.hashes import Hashes
 from pipeline.core.ingredients import fingerprint
+from pipeline.core.measurements import ClipSound, Looks, Motion
 from pipeline.core.plain_text import printable
 from pipeline.core.records import (
     SCHEMA_VERSION,
     Caption,
     Clip,
-    ClipSound,
     Crop,
     Damage,
     Failure,
     FieldStretch,
     Film,
-    Looks,
-    Motion,
     Rate,
     Record,
     RecordError,

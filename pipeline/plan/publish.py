@@ -13,8 +13,9 @@ from typing import Any, ClassVar, Protocol
 
 from pipeline.core.config import Config
 from pipeline.core.ingredients import Ingredients, ResultNotes, fingerprint
+from pipeline.core.measurements import Motion
 from pipeline.core.progress import Progress
-from pipeline.core.records import Caption, Motion, Verdict
+from pipeline.core.records import Caption, Verdict
 from pipeline.core.stage import is_whole
 from pipeline.core.store import Dataset, DatasetRecord, FilmEntry, FilmFolder, StoreError
 from pipeline.pages import CARD_VERSION, REPORT_VERSION

@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from pipeline.core.ingredients import fingerprint
-from pipeline.core.records import Clip, Film, Looks, Scene
+from pipeline.core.measurements import Looks
+from pipeline.core.records import Clip, Film, Scene
 from pipeline.core.stage import is_whole
 from pipeline.core.store import Dataset, FilmFolder
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.core.dialogue import SpokenLine
-from pipeline.core.records import QUALITY, Bars, Box, CameraDirection, CameraKind, Record
+from pipeline.core.measurements import QUALITY, Bars, Box, CameraDirection, CameraKind
+from pipeline.core.records import Record
 from pipeline.core.store import Dataset
 from pipeline.publish.samples import EPISODE, Split
 from pipeline.publish.seen_clips import ClipFate, SeenClip, read_index_if_made

@@ -14,7 +14,8 @@ from math import ceil, floor
 from typing import Literal
 
 from pipeline.core.config import ClipSettings
-from pipeline.core.records import Clip, Crop, Damage, Film, Looks, Scene, Verdict
+from pipeline.core.measurements import Looks
+from pipeline.core.records import Clip, Crop, Damage, Film, Scene, Verdict
 from pipeline.core.store import FilmFolder
 from pipeline.stages.cutting.clip_grid import HELD_SECONDS, TRIED_STEPS, span_seconds
 from pipeline.stages.selection import FAILED

@@ -21,18 +21,12 @@ from pydantic import AfterValidator, ConfigDict, Field, ValidationError
 
 from pipeline.core.config import ShardSettings
 from pipeline.core.dialogue import Dialogue, SpokenLine
+from pipeline.core.measurements import QUALITY, Bars, Box, CameraDirection, CameraKind, Looks, Motion
 from pipeline.core.records import (
-    QUALITY,
-    Bars,
-    Box,
-    CameraDirection,
-    CameraKind,
     Caption,
     Clip,
     Damage,
     Film,
-    Looks,
-    Motion,
     Rate,
     Record,
     RecordError,

@@ -19,8 +19,9 @@ from typing import Literal
 
 from pipeline.core.dialogue import Dialogue, SpokenLine
 from pipeline.core.errors import UserError
+from pipeline.core.measurements import Looks, Motion
 from pipeline.core.plain_text import first_few, printable
-from pipeline.core.records import Caption, Clip, Damage, Looks, Motion, Reviewed, Scene, Verdict, slug
+from pipeline.core.records import Caption, Clip, Damage, Reviewed, Scene, Verdict, slug
 from pipeline.core.store import Dataset, DatasetRecord, FilmEntry, FilmFolder
 from pipeline.publish.coverage import NOT_JUDGED
 from pipeline.publish.samples import Split, scene_splits

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.core.dialogue import Dialogue
-from pipeline.core.records import Caption, Clip, Looks, Motion, Verdict
+from pipeline.core.measurements import Looks, Motion
+from pipeline.core.records import Caption, Clip, Verdict
 from pipeline.core.store import Dataset, FilmEntry, FilmFolder
 from pipeline.reviews.applied import film_clips, matched_reviews, read_captions, read_reviewed, with_reviews
 from pipeline.reviews.decisions import Standing, read_decisions

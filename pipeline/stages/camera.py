@@ -20,7 +20,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.core.records import CameraDirection, CameraKind
+from pipeline.core.measurements import CameraDirection, CameraKind
 
 Picture = npt.NDArray[np.uint8]
 Points = npt.NDArray[np.float32]

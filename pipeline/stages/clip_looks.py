@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.core.records import Bars, Looks
+from pipeline.core.measurements import Bars, Looks
 from pipeline.stages.duplicates import frame_hash
 from pipeline.stages.overlays.borders import bars_of
 from pipeline.stages.picture_quality import measure_quality

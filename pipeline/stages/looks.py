@@ -14,8 +14,9 @@ from importlib.metadata import version
 from typing import Any, ClassVar
 
 from pipeline.core.config import LooksSettings
+from pipeline.core.measurements import Looks
 from pipeline.core.progress import Progress
-from pipeline.core.records import Clip, Looks
+from pipeline.core.records import Clip
 from pipeline.core.stage import Outcome, Resources, Stage, attempt_each
 from pipeline.core.store import FilmFolder
 from pipeline.stages.overlays.text import MODEL

@@ -30,8 +30,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.config import MotionSettings
+from pipeline.core.measurements import CameraDirection, CameraKind, Motion
 from pipeline.core.progress import Progress
-from pipeline.core.records import CameraDirection, CameraKind, Clip, Motion, RecordError
+from pipeline.core.records import Clip, RecordError
 from pipeline.core.stage import GPU, Outcome, Resources, Stage, attempt_batches
 from pipeline.core.store import FilmFolder
 from pipeline.stages.camera import CameraStep, CameraTracker, Transform

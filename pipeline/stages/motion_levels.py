@@ -27,7 +27,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.errors import UserError
-from pipeline.core.records import Motion, Verdict
+from pipeline.core.measurements import Motion
+from pipeline.core.records import Verdict
 from pipeline.core.store import Dataset, DatasetRecord, FilmFolder, LevelCalibration, StoreError
 
 Edges = tuple[float, float, float, float]

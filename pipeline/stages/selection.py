@@ -14,8 +14,9 @@ from math import log
 from typing import Any, ClassVar
 
 from pipeline.core.config import SelectionSettings
+from pipeline.core.measurements import Looks, Motion
 from pipeline.core.progress import Progress
-from pipeline.core.records import Caption, Clip, Film, Looks, Motion, Reviewed, Verdict
+from pipeline.core.records import Caption, Clip, Film, Reviewed, Verdict
 from pipeline.core.stage import NOTHING_PENDING, Outcome, Pending, Stage
 from pipeline.core.store import Dataset, FilmFolder, StoreError
 from pipeline.stages.duplicates import HashedClip, find_repeats

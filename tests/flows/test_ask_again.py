@@ -12,7 +12,8 @@ import pytest
 
 from pipeline.core.errors import UserError
 from pipeline.core.ingredients import fingerprint
-from pipeline.core.records import Caption, Clip, Looks, Motion, Record
+from pipeline.core.measurements import Looks, Motion
+from pipeline.core.records import Caption, Clip, Record
 from pipeline.core.store import Dataset, FilmFolder
 from pipeline.plan.build_plan import make_plan
 from pipeline.plan.request import BuildRequest, Until

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.core.records import Clip, Crop, Film, Looks, Motion, Reviewed, Scene, Verdict, make_clip_id, make_film_id
+from pipeline.core.measurements import Looks, Motion
+from pipeline.core.records import Clip, Crop, Film, Reviewed, Scene, Verdict, make_clip_id, make_film_id
 from pipeline.core.store import FilmFolder
 from pipeline.reviews.decisions import Decision
 from pipeline.video.clip_files import write_clip

@@ -18,7 +18,8 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from pipeline.core.records import QUALITY, Film
+from pipeline.core.measurements import QUALITY
+from pipeline.core.records import Film
 from pipeline.publish.card_text import NOT_STATED, Markdown, as_yaml, licence_id, rendered_card, size_category
 from pipeline.publish.export.plan import ExportClip, ExportPlan
 from pipeline.publish.export.trainers import Table

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
-from pipeline.core.records import Box, Crop
+from pipeline.core.measurements import Box
+from pipeline.core.records import Crop
 from pipeline.stages.overlays.film import FilmOverlays, FirstLook
 from pipeline.video.containers import Picture
 

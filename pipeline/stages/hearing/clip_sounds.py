@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.core.atomic import replacing
+from pipeline.core.measurements import ClipSound
 from pipeline.core.progress import Progress
-from pipeline.core.records import Clip, ClipSound
+from pipeline.core.records import Clip
 from pipeline.core.store import FilmFolder
 from pipeline.stages.hearing.facts import loudness_lufs, silent_share, speech_share
 from pipeline.video.film_sound import film_sound, film_track

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.core.records import Box, Clip
+from pipeline.core.measurements import Box
+from pipeline.core.records import Clip
 from pipeline.stages.overlays.logos import MOST_SCENES, Logo, find_logos, gradients, shown_in, small_sample
 from pipeline.stages.overlays.text import (
     Line,

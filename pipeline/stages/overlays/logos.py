@@ -19,7 +19,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.core.records import Box
+from pipeline.core.measurements import Box
 from pipeline.stages.overlays.borders import borders_of, column_levels, row_levels
 
 SHORT_SIDE = 360

@@ -26,8 +26,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.core.measurements import Box
 from pipeline.core.onnx_network import load_network
-from pipeline.core.records import Box
 
 MODEL = "ch_PP-OCRv4_det_mobile.onnx"
 _SIDE = 320

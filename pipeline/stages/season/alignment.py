@@ -19,7 +19,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.core.records import Clip, Looks, Scene
+from pipeline.core.measurements import Looks
+from pipeline.core.records import Clip, Scene
 from pipeline.stages.duplicates import near_pairs
 
 NEAR_BITS, LOOSE_BITS = 24, 72

@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 from flows.cli import app
 from pipeline.core.atomic import held
 from pipeline.core.config import checked
-from pipeline.core.records import Looks, Verdict
+from pipeline.core.measurements import Looks
+from pipeline.core.records import Verdict
 from pipeline.core.store import Dataset
 from pipeline.plan.film_stages import captions_of
 from pipeline.plan.request import BuildRequest

@@ -13,7 +13,8 @@ from flows.cli import app
 from pipeline.core.atomic import held
 from pipeline.core.config import checked
 from pipeline.core.film_settings import OneFilmSettings
-from pipeline.core.records import Clip, Motion
+from pipeline.core.measurements import Motion
+from pipeline.core.records import Clip
 from pipeline.core.store import Dataset
 from pipeline.core.toml import as_toml
 from pipeline.plan.publish import is_published

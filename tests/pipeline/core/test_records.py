@@ -10,10 +10,10 @@ import pytest
 from pydantic import ValidationError
 
 from pipeline.core.dialogue import LeftOut, SpokenLine, SubtitleTrack
+from pipeline.core.measurements import ClipSound
 from pipeline.core.records import (
     Caption,
     Clip,
-    ClipSound,
     Crop,
     Damage,
     FieldStretch,

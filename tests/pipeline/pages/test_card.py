@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from pipeline.core.config import CardSettings, Config
-from pipeline.core.records import Bars, Box, Caption, FieldStretch, Looks, RecordError, Verdict
+from pipeline.core.measurements import Bars, Box, Looks
+from pipeline.core.records import Caption, FieldStretch, RecordError, Verdict
 from pipeline.core.store import Dataset
 from pipeline.pages.card import write_card
 from pipeline.pages.report import write_report

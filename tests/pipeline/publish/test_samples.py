@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.core.config import ShardSettings
-from pipeline.core.records import Caption, Clip, Motion, RecordError, Verdict, make_film_id
+from pipeline.core.measurements import Motion
+from pipeline.core.records import Caption, Clip, RecordError, Verdict, make_film_id
 from pipeline.core.store import Dataset
 from pipeline.publish.samples import scene_splits, split_of
 from pipeline.publish.shards import read_index, write_shards

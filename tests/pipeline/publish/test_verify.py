@@ -13,7 +13,8 @@ import pytest
 
 from pipeline.core.atomic import temporary_start
 from pipeline.core.config import ShardSettings
-from pipeline.core.records import Caption, Clip, Looks, Motion, Verdict
+from pipeline.core.measurements import Looks, Motion
+from pipeline.core.records import Caption, Clip, Verdict
 from pipeline.core.store import Dataset
 from pipeline.publish.shards import read_index, write_shards
 from pipeline.publish.verify import verify

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.camera import MOVES, Case, Picture
-from pipeline.core.records import CameraDirection, CameraKind
+from pipeline.core.measurements import CameraDirection, CameraKind
 from pipeline.stages.camera import CameraTracker, corners
 from pipeline.stages.motion import DRAWING_SCALE
 from pipeline.stages.optical_flow import scaled

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from pipeline.core.config import LooksSettings
+from pipeline.core.measurements import Bars, Looks
 from pipeline.core.progress import silent
-from pipeline.core.records import Bars, Clip, Looks, RecordError
+from pipeline.core.records import Clip, RecordError
 from pipeline.core.stage import perform
 from pipeline.core.store import FilmFolder
 from pipeline.stages.clip_looks import measure_looks

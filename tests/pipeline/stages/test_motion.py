@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from pipeline.core.config import MotionSettings
+from pipeline.core.measurements import Motion
 from pipeline.core.progress import silent
-from pipeline.core.records import Motion, RecordError
+from pipeline.core.records import RecordError
 from pipeline.core.stage import ingredients_of, is_current, perform
 from pipeline.core.store import FilmFolder
 from pipeline.stages.motion import (

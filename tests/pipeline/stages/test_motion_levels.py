@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from pipeline.core.errors import UserError
-from pipeline.core.records import Motion, Verdict
+from pipeline.core.measurements import Motion
+from pipeline.core.records import Verdict
 from pipeline.core.store import Dataset, FilmFolder, StoreError
 from pipeline.stages.motion_levels import (
     PUBLISHED_EDGES,

@@ -15,7 +15,7 @@ import pytest
 
 from pipeline.core.config import MotionSettings
 from pipeline.core.errors import UserError
-from pipeline.core.records import Motion
+from pipeline.core.measurements import Motion
 from pipeline.core.stage import perform
 from pipeline.stages.motion import MeasureMotion, open_optical_flow
 from pipeline.stages.optical_flow import Frames

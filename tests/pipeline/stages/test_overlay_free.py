@@ -12,8 +12,9 @@ from PIL import Image, ImageDraw, ImageFont
 
 from examples.world.writer import write_film
 from pipeline.core.config import ClipSettings, CropSettings, FilmSettings, LooksSettings, SceneSettings
+from pipeline.core.measurements import Looks
 from pipeline.core.progress import silent
-from pipeline.core.records import Crop, Looks
+from pipeline.core.records import Crop
 from pipeline.core.stage import perform
 from pipeline.stages.crop import FindCrop
 from pipeline.stages.cropping.overlay_free import MOST_COST, Part, choose_part, largest_without

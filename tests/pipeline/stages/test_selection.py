@@ -19,7 +19,8 @@ from pipeline.core.config import (
     SceneSettings,
     SelectionSettings,
 )
-from pipeline.core.records import Box, Caption, Clip, Failure, Looks, Motion, Reviewed, Verdict
+from pipeline.core.measurements import Box, Looks, Motion
+from pipeline.core.records import Caption, Clip, Failure, Reviewed, Verdict
 from pipeline.core.stage import perform
 from pipeline.core.store import FilmFolder
 from pipeline.stages.crop import FindCrop

@@ -10,7 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from pipeline.core.config import ClipSettings, FilmSettings, SceneSettings, SoundSettings
-from pipeline.core.records import Clip, ClipSound
+from pipeline.core.measurements import ClipSound
+from pipeline.core.records import Clip
 from pipeline.core.stage import perform
 from pipeline.core.store import FilmFolder
 from pipeline.stages.cut import Cut

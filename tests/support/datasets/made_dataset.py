@@ -20,20 +20,8 @@ from examples.world.scene import Sprite
 from examples.world.textures import Picture
 from pipeline.core.config import ClipSettings, Config, FilmSettings, MotionSettings
 from pipeline.core.ingredients import fingerprint
-from pipeline.core.records import (
-    Bars,
-    Box,
-    Caption,
-    Clip,
-    Damage,
-    Film,
-    Looks,
-    Motion,
-    Record,
-    Scene,
-    Verdict,
-    make_clip_id,
-)
+from pipeline.core.measurements import Bars, Box, Looks, Motion
+from pipeline.core.records import Caption, Clip, Damage, Film, Record, Scene, Verdict, make_clip_id
 from pipeline.core.store import Dataset, DatasetRecord, FilmEntry, FilmFolder, StageRecord
 from tests.support import records
 from tests.support.records import FILM_FPS

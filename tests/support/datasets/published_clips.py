@@ -5,7 +5,8 @@ from __future__ import annotations
 import tarfile
 
 from pipeline.core.config import ShardSettings
-from pipeline.core.records import Caption, Clip, Motion, Verdict
+from pipeline.core.measurements import Motion
+from pipeline.core.records import Caption, Clip, Verdict
 from pipeline.core.store import Dataset
 from pipeline.publish.samples import Sample
 from pipeline.publish.shards import read_index

@@ -18,7 +18,8 @@ from huggingface_hub import DatasetCard
 
 from pipeline.core.config import ShardSettings
 from pipeline.core.errors import UserError
-from pipeline.core.records import Caption, Clip, Looks, Motion, Reviewed, Verdict
+from pipeline.core.measurements import Looks, Motion
+from pipeline.core.records import Caption, Clip, Reviewed, Verdict
 from pipeline.core.store import Dataset
 from pipeline.plan.film_stages import STAGE_NAMES
 from pipeline.publish.export.captions import CaptionForm
