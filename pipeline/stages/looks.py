@@ -19,7 +19,7 @@ from pipeline.core.progress import Progress
 from pipeline.core.records import Clip
 from pipeline.core.stage import Outcome, Resources, Stage, attempt_each
 from pipeline.core.store import FilmFolder
-from pipeline.stages.overlays.text import MODEL
+from pipeline.stages.overlays import MODEL
 
 
 @dataclass(frozen=True)

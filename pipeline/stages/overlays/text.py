@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 
 from pipeline.core.measurements import Box
 from pipeline.core.onnx_network import load_network
+from pipeline.stages.overlays import MODEL
 
-MODEL = "ch_PP-OCRv4_det_mobile.onnx"
 _SIDE = 320
 _STRIDE = 32
 _PIXEL_SCORE = 0.3
