@@ -33,6 +33,7 @@ from pipeline.publish.clip_rows import ClipRow, clip_rows
 from pipeline.publish.seen_clips import seen_clips
 from pipeline.publish.shards import file_sha256
 from pipeline.video.clip_files import read_clip
+from pipeline.video.sound_files import with_sound
 
 WHOLE_NUMBERS = (
     *("level", "unique_frames", "text_lines", "subtitle_lines", "SC", "ET", "ST", "others"),
@@ -40,7 +41,7 @@ WHOLE_NUMBERS = (
 )
 TEXTS = (
     *("series", "language", "split", "shard", "duplicate_of", "camera_kind", "camera_direction"),
-    *("S", "MD", "EV", "MA", "actor", "sentence", "captioner", "fault", "bars"),
+    *("S", "MD", "EV", "MA", "actor", "sentence", "captioner", "fault", "bars", "sound_language"),
 )
 DTYPES = dict.fromkeys(WHOLE_NUMBERS, "Int64") | dict.fromkeys(TEXTS, "string")
 """Types of columns with missing values: without them, level 4 becomes 4.0, and an empty text column has no `.str`."""
@@ -118,8 +119,20 @@ class OpenedDataset:
         return np.ascontiguousarray(frames_THWC[..., ::-1])
 
     def show(self, clip_id: str) -> Html:
-        """Return a clip as a video for the notebook, with all known facts. Raises as `path`."""
-        return playing_clip(self._row(clip_id), self.path(clip_id))
+        """Return a clip as a video for the notebook, with its sound and all known facts. Raises as `path`."""
+        path, sound = self.path(clip_id), self._sound(clip_id)
+        return playing_clip(self._row(clip_id), with_sound(path, sound) if sound else path.read_bytes())
+
+    def _sound(self, clip_id: str) -> Path | None:
+        """Return the path of a clip's sound, fetched; None if it has none."""
+        row = self._row(clip_id)
+        path = self._workspace.dataset.folder(row.film_id).sound_path(clip_id)
+        if row.silent_share is None:
+            return None
+        if not path.is_file() and self._workspace.is_copy:
+            with self._fetching, self._workspace.locked("fetching a clip"):
+                self._workspace.fetch(f"{film_part(row.film_id)}clips/{path.name}")
+        return path if path.is_file() else None
 
     def sheet(self, rows: pd.DataFrame | Iterable[str], limit: int = 60) -> Html:
         """Return the first frames of at most `limit` clips with their captions, from rows of `clips` or clip ids.

@@ -8,18 +8,23 @@ GET  /api/clips               all clips with the machine's captions and verdicts
 GET  /api/reviews             standings of all reviewed fields
 POST /api/decisions           append decisions; the reply comes when they are on the disk
 GET  /api/clips/CLIP_ID.mp4   a clip; its id is looked up, and never part of a path
+GET  /api/heard/CLIP_ID.mp4   the clip with its sound
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 from importlib.resources import files
+from pathlib import Path
+from tempfile import mkstemp
 from typing import Annotated, Any
 
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import FileResponse, JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.background import BackgroundTask
 
 from flows.console.terminal import say
 from flows.web.page_server import PageServer, address_of, error_reply, listening, page_app, until_stopped
@@ -27,6 +32,7 @@ from flows.web.review_clips import Change, InvalidDecisionError, ReviewedClips, 
 from pipeline.core.errors import DiskError, NoRoomError, UserError
 from pipeline.core.store import Dataset, FilmEntry
 from pipeline.reviews.decisions import FIELDS, MOST_SENTENCE, MOST_WORD_CHARACTERS
+from pipeline.video.sound_files import with_sound
 from prompts.tags import MOST_OTHERS, MOST_WORDS, NUMBERS, words_pattern
 
 PORT = 8732
@@ -94,6 +100,19 @@ def make_app(clips: ReviewedClips) -> FastAPI:
         if not path.is_file():
             raise HTTPException(404, "The file of this clip is gone; `animegamer build` makes it again.")
         return FileResponse(path, media_type="video/mp4", headers=CLIP_HEADERS)
+
+    @app.get("/api/heard/{clip_id}.mp4")
+    def read_heard(clip_id: str) -> FileResponse:
+        silent = read_clip(clip_id)
+        sound = clips.sound(clip_id)
+        if sound is None or not sound.is_file():
+            return silent
+        content = with_sound(Path(silent.path), sound)
+        handle, muxed = mkstemp(suffix=".mp4")  # a file, because browsers seek in clips to play them in a loop
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        done = BackgroundTask(Path(muxed).unlink, missing_ok=True)
+        return FileResponse(muxed, media_type="video/mp4", headers=CLIP_HEADERS, background=done)
 
     app.add_exception_handler(UserError, _fail)
     return app

@@ -126,6 +126,10 @@ class ReviewedClips:
         """Return the path of a clip's file. KeyError if there is no such clip."""
         return self._clips[clip_id].path
 
+    def sound(self, clip_id: str) -> Path | None:
+        """Return the path of a clip's sound; None if it has none. KeyError if there is no such clip."""
+        return self._clips[clip_id].sound
+
     def rows(self) -> list[dict[str, Any]]:
         """Return a row per clip for the page, in time order; those shown as neighbours only have no place."""
         clips = list(self._clips.values())
@@ -229,6 +233,7 @@ def _identity(clip: ReviewableClip) -> dict[str, Any]:
         "scene": clip.scene,
         "start": round(clip.start_seconds, 3),
         "end": round(clip.end_seconds, 3),
+        "sound": clip.sound is not None,
     }
 
 

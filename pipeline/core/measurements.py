@@ -21,6 +21,13 @@ class ClipSound(Record):
     speech_share: float = Field(description="share of windows of 32 ms with speech, by Silero VAD")
     bytes: int
     sha256: str
+    muxed_sha256: str = Field(description="of the clip's video with this sound, as shards and exports have it")
+
+    @property
+    def facts(self) -> str:
+        """Loudness, silence and speech in words."""
+        loudness = "silent" if self.loudness_lufs is None else f"{self.loudness_lufs:.1f} LUFS"
+        return f"{loudness}, {self.silent_share:.0%} silence, {self.speech_share:.0%} speech"
 
 
 class Box(Record):

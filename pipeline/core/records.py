@@ -250,7 +250,7 @@ class Clip(Record):
     bytes: int
     sha256: str
     overlap_seconds: float = Field(default=0.0, description="shared with the clip before")
-    sound: Sound | None = None
+    sound: Sound | None = Field(default=None, description="always null, for the tables on disk; see the table `sound`")
 
 
 KEPT = "kept: "

@@ -172,6 +172,17 @@ class FilmFolder:
         """All rows of a table as records; none if there is no such table. Raises as `read` does."""
         return self.read(table, record) if self.table_path(table).exists() else []
 
+    def sounds(self) -> dict[str, ClipSound]:
+        """Return the sound of each clip by its id; none if there is none, or the clips were cut again since.
+
+        Raises:
+            StoreError: the table cannot be read.
+        """
+        sound, cut = self.stage_record("sound"), self.stage_record("cut")
+        if sound is None or cut is None or sound.ingredients["upstream"] != {"cut": cut.result}:
+            return {}
+        return {row.clip_id: row for row in self.read("sound", ClipSound)}
+
     def write(self, table: str, rows: Sequence[Record]) -> Path:
         """Write a table atomically; an empty table keeps its columns."""
         schema = arrow_schema(TABLES[table])
@@ -278,6 +289,11 @@ class DatasetRecord(Record):
     cast: tuple[str, ...] = Field(default=(), description="of the last build, and of earlier ones for other films")
     cast_source: str | None = Field(default=None, description="path or address of the cast folder of the last build")
     config: dict[str, Any] = Field(default_factory=dict, description="the configuration of the last build")
+
+    @property
+    def keeps_sound(self) -> bool:
+        """True if clips are published with sound, by `[sound] keep` of the last build."""
+        return bool(self.config.get("sound", {}).get("keep"))
 
 
 class Dataset:

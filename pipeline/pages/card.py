@@ -15,6 +15,7 @@ from typing import Any
 from pipeline.captions.rules import kinds_of
 from pipeline.core.atomic import replacing
 from pipeline.core.config import CardSettings
+from pipeline.core.plain_text import counted
 from pipeline.core.store import Dataset
 from pipeline.pages.charts import clock
 from pipeline.pages.ledger import share
@@ -131,12 +132,19 @@ _DUPLICATES = {
 }
 
 
+def _sound_limit(summary: Summary) -> str:
+    heard = sum(clip.sound is not None for clip in summary.kept) if summary.record.keeps_sound else 0
+    if not heard:
+        return "Clips have no sound."
+    return f"{heard:,} of {counted(len(summary.kept), 'clip')} have sound: AAC, 48 kHz, stereo."
+
+
 def _limits(summary: Summary) -> list[str]:
     limits = [
         "Scene changes are found by detectors, not by people: a few clips may hold a missed cut.",
         "The motion level says how much moves, not what: a camera pan counts as motion (`camera` tells).",
         _DUPLICATES[summary.config.selection.near_duplicates],
-        "Clips have no sound.",
+        _sound_limit(summary),
     ]
     if summary.made_by_rules:
         which = "captions that no reviewer completed" if summary.reviewed_fields else "captions"

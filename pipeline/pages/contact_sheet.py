@@ -120,9 +120,9 @@ class Html:
         return self.text
 
 
-def playing_clip(row: ClipRow, path: Path) -> Html:
-    """Return a clip as a video in a loop, with all known facts."""
-    video = base64.b64encode(path.read_bytes()).decode("ascii")
+def playing_clip(row: ClipRow, content: bytes) -> Html:
+    """Return a clip, the content of an MP4, as a video in a loop, with all known facts."""
+    video = base64.b64encode(content).decode("ascii")
     lines = [*_facts(row), *map(printable, filter(None, (row.sentence, *(row.dialogue or ()))))]
     said = "".join(f"<div>{escape(line)}</div>" for line in lines)
     source = f'<source type="video/mp4" src="data:video/mp4;base64,{video}">'
@@ -168,6 +168,7 @@ def _row(film: int, seen: SeenClip, reasons: Mapping[str, int], characters: Mapp
         (seen.looks and seen.looks.quality) or None,
         (seen.looks and seen.looks.overlays) or None,
         None if seen.dialogue is None else " · ".join(line.said for line in seen.dialogue),
+        seen.sound and seen.sound.facts,
     ]
 
 

@@ -5,7 +5,7 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const pictures = document.getElementById("pictures").textContent.split("\n");
 const COLUMNS = ["film", "suffix", "scene", "index", "start", "end", "level", "scope", "camera", "fate", "reasons", "duplicateOf",
-  "characters", "caption", "tags", "split", "review", "quality", "overlays", "dialogue", "better"];
+  "characters", "caption", "tags", "split", "review", "quality", "overlays", "dialogue", "sound", "better"];
 const clips = data.clips.map((row, number) => Object.assign(Object.fromEntries(COLUMNS.map((name, i) => [name, row[i]])), {number}));
 const grid = document.getElementById("grid");
 const form = document.getElementById("filter-form");
@@ -227,7 +227,7 @@ function openViewer(position) {
     ["Picture", clip.quality ?? "not measured"], ["Overlays", clip.overlays ?? "none found"],
     ["Characters", clip.characters === null ? "not measured" : charactersOf(clip).join(", ") || "none"],
     ["Caption", clip.caption ?? "none"], ["Tags", clip.tags ?? "none"],
-    ["Dialogue", clip.dialogue === null ? "no subtitles" : clip.dialogue || "none"], ["Clip", clipId(clip)]];
+    ["Dialogue", clip.dialogue === null ? "no subtitles" : clip.dialogue || "none"], ["Sound", clip.sound ?? "not kept"], ["Clip", clipId(clip)]];
   if (clip.review) facts.push(["Review", clip.review]);
   document.getElementById("viewer-facts").replaceChildren(...facts.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]));
   document.getElementById("viewer-place").textContent = `${(viewed + 1).toLocaleString("en")} of ${matching.length.toLocaleString("en")}`;

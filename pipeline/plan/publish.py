@@ -36,6 +36,7 @@ from pipeline.reviews.applied import (
 from pipeline.reviews.audit_sample import AUDIT_FILES
 from pipeline.stages import selection
 from pipeline.stages.motion_levels import level_values
+from pipeline.stages.sound import KeepSound
 
 
 class PublishStage(Protocol):
@@ -175,7 +176,7 @@ def _notes(dataset: Dataset) -> ResultNotes:
 def _ingredients(dataset: Dataset, config: Config) -> dict[str, Ingredients]:
     """Current ingredients of shards and report."""
     contents: dict[str, Any] = {
-        "films": {folder.film_id: _made_of(folder) for folder in dataset.folders()},
+        "films": {folder.film_id: _made_of(folder, config) for folder in dataset.folders()},
         "record": dataset.record.model_dump(mode="json", exclude={"config", "cast_source"}),
     }
     if vocabulary := load_vocabulary(dataset.root).published:
@@ -191,12 +192,13 @@ def _ingredients(dataset: Dataset, config: Config) -> dict[str, Ingredients]:
     return {"shards": made, "report": pages}
 
 
-def _made_of(folder: FilmFolder) -> list[Any]:
+def _made_of(folder: FilmFolder, config: Config) -> list[Any]:
     """Ingredients of the published data from one film: result of every stage, reviewed values, verdicts, failure, name.
 
     The results themselves, not only their ingredients: the same request to a captioner may get another reply.
     """
-    records = {stage: record for stage in STAGE_NAMES if (record := folder.stage_record(stage))}
+    names = (*STAGE_NAMES, KeepSound.name) if config.sound.keep else STAGE_NAMES
+    records = {stage: record for stage in names if (record := folder.stage_record(stage))}
     stages = {stage: [record.fingerprint, record.result] for stage, record in records.items()}
     tables = folder.marks(folder.table_path(table).name for table in (TABLE, CARRIED, "verdicts"))
     made_of = [stages, [mark.sha256 for mark in tables.values()], folder.failure.reason if folder.failure else None]

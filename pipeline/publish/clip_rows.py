@@ -98,12 +98,18 @@ class ClipRow:
     """Widths of the black bars as `left,top,right,bottom`."""
     dialogue: tuple[str, ...] | None
     """Lines heard in the clip, as `0.250-1.500 [ja] Ponyo: Sosuke!` in seconds from its start."""
+    sound_language: str | None
+    """Language of the sound track of the clip; this and the rest are None without sound."""
+    loudness_lufs: float | None
+    silent_share: float | None
+    speech_share: float | None
 
 
 _OF_CLIP = {"clip_id", "film_id", "scene", "index", "start_seconds", "end_seconds", "overlap_seconds", "frames"}
 _OF_MOTION = {"scope_px", "camera_px", "camera_kind", "camera_direction", "unique_frames"}
 _OF_ANSWER = {*TAGS, "characters", "actor", "others", "sentence"}
 _OF_LOOKS = {"light", "contrast", "dark_share", "still_share", "two_groups", *QUALITY}
+_OF_SOUND = {"loudness_lufs", "silent_share", "speech_share"}
 _OF_TEXT = {"text_share", "text_lines", "subtitle_lines"}
 
 
@@ -128,6 +134,8 @@ def _row(seen: SeenClip, of_film: dict[str, Any], shard: str | None) -> ClipRow:
         logo_boxes=_sides(seen.looks.logo_boxes) if seen.looks else None,
         bars=_text_of(seen.looks.bars) if seen.looks and seen.looks.bars else None,
         dialogue=None if seen.dialogue is None else tuple(map(_spoken, seen.dialogue)),
+        sound_language=seen.sound.language if seen.sound else None,
+        **_fields(seen.sound, _OF_SOUND),
         **of_film,
         fps=float(seen.clip.fps),
         split=seen.split,

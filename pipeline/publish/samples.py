@@ -21,7 +21,7 @@ from pydantic import AfterValidator, ConfigDict, Field, ValidationError
 
 from pipeline.core.config import ShardSettings
 from pipeline.core.dialogue import Dialogue, SpokenLine
-from pipeline.core.measurements import QUALITY, Bars, Box, CameraDirection, CameraKind, Looks, Motion
+from pipeline.core.measurements import QUALITY, Bars, Box, CameraDirection, CameraKind, ClipSound, Looks, Motion
 from pipeline.core.records import (
     Caption,
     Clip,
@@ -31,7 +31,6 @@ from pipeline.core.records import (
     Record,
     RecordError,
     Scene,
-    Sound,
     Verdict,
     arrow_schema,
     faults_of,
@@ -49,9 +48,10 @@ Split = Literal["train", "val"]
 SPLITS: tuple[Split, ...] = ("train", "val")
 Level = Annotated[int, Field(ge=1, le=5)]
 _TAGS = {*TAGS, "characters"}
-_CLIP = {"clip_id", "film_id", "scene", "index", "start_seconds", "end_seconds", "overlap_seconds", "frames", "sound"}
+_CLIP = {"clip_id", "film_id", "scene", "index", "start_seconds", "end_seconds", "overlap_seconds", "frames"}
 EPISODE = {"series", "season", "episode", "language"}
 _LOOKS = {"text_boxes", "logo_boxes", "bars"}
+_SOUND = {"language", "sample_rate", "channels", "loudness_lufs", "silent_share", "speech_share"}
 _MORE = {"actor", "others", "sentence"}
 
 
@@ -179,6 +179,17 @@ class DialogueLine(Published):
     language: str | None = Field(description="of the subtitles, as `ja`; null: not stated")
 
 
+class SampleSound(Published):
+    """Sound of the clip, in its mp4."""
+
+    language: str | None = Field(description="of the track, as `jpn`; null: not stated")
+    sample_rate: int
+    channels: int
+    loudness_lufs: float | None = Field(description="integrated; null: silent")
+    silent_share: Annotated[float, Field(ge=0, le=1)]
+    speech_share: Annotated[float, Field(ge=0, le=1)]
+
+
 class Sample(Published):
     """`<clip_id>.json`: facts about one clip in a shard. Null means not measured; an empty list, nothing found."""
 
@@ -204,7 +215,7 @@ class Sample(Published):
     quality: SampleQuality
     caption: SampleCaption
     dialogue: tuple[DialogueLine, ...] | None
-    sound: Sound | None
+    sound: SampleSound | None
     flags: tuple[str, ...] = Field(description="reasons that the settings note instead of dropping the clip")
     text_boxes: tuple[Box, ...] | None
     logo_boxes: tuple[Box, ...] | None
@@ -218,6 +229,7 @@ class KeptClip:
     sample: Sample
     clip: Clip
     path: Path
+    sound: ClipSound | None = None
 
     @property
     def text(self) -> str:
@@ -230,17 +242,16 @@ class KeptClip:
         """The sample as JSON, its fields in the order of the contract."""
         return json.dumps(self.sample.model_dump(mode="json"), ensure_ascii=False, allow_nan=False)
 
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of the mp4."""
+        return self.sound.muxed_sha256 if self.sound else self.clip.sha256
+
     def video(self) -> bytes:
-        """The content of the clip file. Raises RecordError if it is missing or has changed since it was cut."""
-        try:
-            content = self.path.read_bytes()
-        except OSError as error:
-            reason = f"clip file {self.path} cannot be read ({error.strerror}); run `animegamer build` to cut it again"
-            raise RecordError(self.sample.clip_id, reason) from error
-        if hashlib.sha256(content).hexdigest() != self.clip.sha256:
-            reason = f"clip file {self.path} was changed or damaged; delete it and run `animegamer build` again"
-            raise RecordError(self.sample.clip_id, reason)
-        return content
+        """The clip as MP4, with its sound if it has one. Raises RecordError if a file is missing or has changed."""
+        from pipeline.publish.clip_video import published_video  # `status` reads no clip
+
+        return published_video(self.clip, self.path, self.sound)
 
 
 def kept_clips(
@@ -260,6 +271,7 @@ def kept_clips(
     motions = {motion.clip_id: motion for motion in folder.read("motion", Motion)}
     looks = {row.clip_id: row for row in folder.read_if_made("looks", Looks)}
     film, reviewed, dialogue = folder.film, read_reviewed(folder), Dialogue.of(folder)
+    sounds = folder.sounds() if record.keeps_sound else {}
     captions = with_reviews([*folder.read("captions", Caption), *folder.read_if_made(CARRIED, Caption)], reviewed)
     kept = []
     for clip in folder.read("clips", Clip):
@@ -270,8 +282,9 @@ def kept_clips(
             fields = review.fields if review else ()
             seen = looks.get(clip.clip_id)
             said = dialogue.within(clip.start_seconds, clip.end_seconds)
-            sample = make_sample(record, film, clip, verdict, motion, seen, published, splits[clip.scene], fields, said)
-            kept.append(KeptClip(sample, clip, folder.clip_path(clip.clip_id)))
+            split, sound = splits[clip.scene], sounds.get(clip.clip_id)
+            sample = make_sample(record, film, clip, verdict, motion, seen, published, split, fields, said, sound)
+            kept.append(KeptClip(sample, clip, folder.clip_path(clip.clip_id), sound))
     for clip_id in verdicts:
         raise RecordError(clip_id, "is kept but no such clip was cut; run `animegamer build` again")
     return sorted(kept, key=lambda clip: clip.sample.start_seconds)
@@ -313,6 +326,7 @@ def make_sample(
     split: Split,
     reviewed: Collection[str] = (),
     dialogue: Sequence[SpokenLine] | None = None,
+    sound: ClipSound | None = None,
 ) -> Sample:
     """Build the sample of a kept clip; the tags of a quarantined caption are null.
 
@@ -353,6 +367,7 @@ def make_sample(
                     "reviewed": tuple(sorted(_TAGS.union(reviewed) if caption and caption.reviewed else reviewed)),
                 },
                 "dialogue": None if dialogue is None else tuple(line.model_dump() for line in dialogue),
+                "sound": sound and sound.model_dump(include=_SOUND),
                 "flags": verdict.flags,
             }
             | (looks.model_dump(include=_LOOKS) if looks else dict.fromkeys(_LOOKS))

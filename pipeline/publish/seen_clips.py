@@ -19,7 +19,7 @@ from typing import Literal
 
 from pipeline.core.dialogue import Dialogue, SpokenLine
 from pipeline.core.errors import UserError
-from pipeline.core.measurements import Looks, Motion
+from pipeline.core.measurements import ClipSound, Looks, Motion
 from pipeline.core.plain_text import first_few, printable
 from pipeline.core.records import Caption, Clip, Damage, Reviewed, Scene, Verdict, slug
 from pipeline.core.store import Dataset, DatasetRecord, FilmEntry, FilmFolder
@@ -56,6 +56,8 @@ class SeenClip:
     reviewed: Reviewed | None = None
     dialogue: tuple[SpokenLine, ...] | None = None
     """Lines heard in the clip, in seconds from its start; None if the film has no usable subtitles."""
+    sound: ClipSound | None = None
+    """Its sound; None if it was not kept."""
 
     @property
     def fate(self) -> ClipFate:
@@ -117,7 +119,7 @@ def film_clips(folder: FilmFolder, splits: Mapping[int, Split], vocabulary: Voca
     motions = {row.clip_id: row for row in folder.read_if_made("motion", Motion)}
     looks = {row.clip_id: row.model_copy(update={"hashes": ()}) for row in folder.read_if_made("looks", Looks)}
     machine = read_captions(folder)
-    reviewed, dialogue = read_reviewed(folder), Dialogue.of(folder)
+    reviewed, dialogue, sounds = read_reviewed(folder), Dialogue.of(folder), folder.sounds()
     captions = with_reviews(machine.values(), reviewed)
     published = {clip_id: vocabulary.applied(caption) for clip_id, caption in captions.items()}
     return [
@@ -131,6 +133,7 @@ def film_clips(folder: FilmFolder, splits: Mapping[int, Split], vocabulary: Voca
             machine.get(clip.clip_id),
             reviewed.get(clip.clip_id),
             dialogue.within(clip.start_seconds, clip.end_seconds),
+            sounds.get(clip.clip_id),
         )
         for clip in sorted(folder.read_if_made("clips", Clip), key=lambda clip: clip.start_seconds)
     ]

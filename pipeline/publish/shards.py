@@ -278,7 +278,7 @@ def _divide(clips: Iterable[KeptClip], target: int) -> dict[Split, list[list[Kep
 
 
 def _ingredients(clips: Sequence[KeptClip]) -> Ingredients:
-    return {"format": VERSION, "samples": [[clip.json, clip.text, clip.clip.sha256] for clip in clips]}
+    return {"format": VERSION, "samples": [[clip.json, clip.text, clip.sha256] for clip in clips]}
 
 
 def _unchanged(root: Path, shard: Shard | None, ingredients: Ingredients) -> Shard | None:

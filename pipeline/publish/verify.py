@@ -24,11 +24,12 @@ from pipeline.core.config import ShardSettings
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Clip, RecordError
 from pipeline.core.store import Dataset, DatasetRecord, StoreError
-from pipeline.publish.samples import KeptClip, Sample, kept_clips
+from pipeline.publish.samples import KeptClip, Sample, SampleSound, kept_clips
 from pipeline.publish.shards import MEMBERS, Index, Packed, Shard, count, file_sha256, read_index, unpack
 from pipeline.publish.vocabulary import load_vocabulary
 from pipeline.stages.motion_levels import level_of
 from pipeline.video.film_reader import FilmReader
+from pipeline.video.sound_files import read_sound
 
 REBUILD = "delete shards/index.json and run `animegamer build` again"
 """Remedy of most faults: without an index every shard is written again."""
@@ -194,7 +195,7 @@ def _table_problems(packed: Packed, sample: Sample, kept: KeptClip) -> Iterator[
         yield "its json is written in another form than this version's"
     if packed.members["txt"] != kept.text.encode():
         yield f"its txt is not the instruction of its caption, {kept.text!r}"
-    if hashlib.sha256(packed.members["mp4"]).hexdigest() != kept.clip.sha256:
+    if hashlib.sha256(packed.members["mp4"]).hexdigest() != kept.sha256:
         yield "its mp4 is not the clip that was cut"
 
 
@@ -208,13 +209,15 @@ def _differing(here: Mapping[str, object], there: Mapping[str, object], prefix: 
 
 
 def _video_problems(mp4: bytes, sample: Sample, clip: Clip | None) -> Iterator[str]:
-    """Problems of the decoded mp4: number, times and size of its frames."""
+    """Problems of the decoded mp4: number, times and size of its frames, and its sound."""
     with NamedTemporaryFile(suffix=".mp4") as file:
         file.write(mp4)
         file.flush()
         try:
             with FilmReader(Path(file.name), threads=1) as reader:
                 frames = [(frame.seconds, (frame.picture.width, frame.picture.height)) for frame in reader.frames()]
+            if sample.sound:
+                yield from _sound_problems(Path(file.name), sample, sample.sound)
         except RecordError as error:
             yield f"its mp4 cannot be decoded: {error.reason}"
             return
@@ -225,6 +228,13 @@ def _video_problems(mp4: bytes, sample: Sample, clip: Clip | None) -> Iterator[s
     sizes = {size for _, size in frames}
     if clip and sizes - {(clip.width, clip.height)}:
         yield f"its mp4 has frames of {sorted(sizes)} pixels, they should have {(clip.width, clip.height)}"
+
+
+def _sound_problems(path: Path, sample: Sample, sound: SampleSound) -> Iterator[str]:
+    """Problems of the decoded sound: it lasts as long as the clip, to the sample."""
+    found, wanted = read_sound(path).shape, (sound.channels, round(sample.frames / sample.fps * sound.sample_rate))
+    if found != wanted:
+        yield "its sound has {} channels of {} samples, it should have {} of {}".format(*found, *wanted)
 
 
 def _order_faults(index: Index, checked: Sequence[Checked]) -> Iterator[Fault]:

@@ -52,6 +52,8 @@ class ReviewableClip:
     """Caption as it was last published, reviews included."""
     dialogue: tuple[str, ...]
     """Lines heard in the clip, each after its speaker."""
+    sound: Path | None
+    """File of its sound; None if it was not kept."""
     standings: Mapping[str, Standing]
     """Standing of each reviewed field, `keep` among them, by field."""
 
@@ -78,7 +80,7 @@ def _rows(
     looks = {row.clip_id: row for row in folder.read_if_made("looks", Looks)}
     captions = read_captions(folder)
     published = with_reviews(captions.values(), read_reviewed(folder))
-    dialogue = Dialogue.of(folder)
+    dialogue, sounds = Dialogue.of(folder), folder.sounds()
     for clip in sorted(clips, key=lambda clip: clip.start_seconds):
         verdict = verdicts.get(clip.clip_id)
         motion, seen = motions.get(clip.clip_id), looks.get(clip.clip_id)
@@ -100,5 +102,6 @@ def _rows(
             caption=captions.get(clip.clip_id),
             published=published.get(clip.clip_id),
             dialogue=tuple(line.said for line in dialogue.within(clip.start_seconds, clip.end_seconds) or ()),
+            sound=folder.sound_path(clip.clip_id) if clip.clip_id in sounds else None,
             standings=found.get(clip.clip_id, {}),
         )

@@ -22,7 +22,7 @@ class KeepSound(Stage):
     """Stage `sound`: the sound files, and the table `sound`, which is empty for a film without a sound track."""
 
     name: ClassVar[str] = "sound"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     needs: ClassVar[tuple[str, ...]] = ("cut",)
 
     settings: SoundSettings

@@ -1,4 +1,4 @@
-"""Writing and reading of the sound of clips: AAC in M4A, as long as the clip to the sample.
+"""Writing, reading and muxing of the sound of clips: AAC in M4A, as long as the clip to the sample.
 
 An AAC encoder delays the sound by a frame of priming, and AAC holds whole frames only. The sound is therefore led in by
 silence that fills the first frame, and the edit list of the file cuts priming and silence off: decoders observe edit
@@ -7,8 +7,12 @@ lists at the start of a file, but many play the last frame to its end.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack
 from fractions import Fraction
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import av
 import numpy as np
@@ -17,7 +21,7 @@ from av.error import FFmpegError
 from numpy.typing import NDArray
 
 from pipeline.core.records import RecordError
-from pipeline.video.containers import demux, open_film
+from pipeline.video.containers import demux, open_film, video_stream
 
 Samples = NDArray[np.float32]
 """Array of channels and samples at `SAMPLE_RATE`, -1..1."""
@@ -49,7 +53,7 @@ def audio_frame(samples_CT: Samples) -> AudioFrame:
 
 
 def read_sound(path: Path) -> Samples:
-    """The sound of a clip. Raises RecordError if there is none, or it cannot be read."""
+    """The sound of a clip, from its own file or muxed. Raises RecordError if there is none, or it cannot be read."""
     try:
         with open_film(path, path.stem) as container:
             if not container.streams.audio:
@@ -59,3 +63,37 @@ def read_sound(path: Path) -> Samples:
     except FFmpegError as error:
         raise RecordError(path.stem, f"its sound cannot be decoded: {error}") from error
     return np.concatenate(parts, axis=1) if parts else np.zeros((CHANNELS, 0), np.float32)
+
+
+def mux_sound(clip: Path, sound: Path, out: Path) -> None:
+    """Write a clip with its sound to `out`, an MP4: packets are copied, and the bytes are the same every time.
+
+    Raises:
+        RecordError: a file cannot be read.
+    """
+    try:
+        with ExitStack() as opened:
+            pictures, heard = (opened.enter_context(open_film(path, path.stem)) for path in (clip, sound))
+            film = opened.enter_context(
+                av.open(f"file:{out.absolute()}", "w", format="mp4", container_options=_OPTIONS)
+            )
+            sources = (video_stream(pictures, clip.stem), heard.streams.audio[0])
+            streams: dict[Any, Any] = {stream: film.add_stream_from_template(stream) for stream in sources}
+            packets = [packet for stream in sources for packet in _packets(stream)]
+            for packet in sorted(packets, key=lambda packet: packet.dts * packet.time_base):
+                packet.stream = streams[packet.stream]
+                film.mux(packet)
+    except FFmpegError as error:
+        raise RecordError(clip.stem, f"its sound cannot be muxed: {error}") from error
+
+
+def with_sound(clip: Path, sound: Path) -> bytes:
+    """Return the content that `mux_sound` writes. Raises RecordError as it does."""
+    with TemporaryDirectory() as folder:
+        out = Path(folder, clip.name)
+        mux_sound(clip, sound, out)
+        return out.read_bytes()
+
+
+def _packets(stream: Any) -> Iterator[Any]:
+    return (packet for packet in demux(stream.container, stream) if packet.dts is not None)

@@ -120,3 +120,4 @@ export class Clips {
 export const isReviewed = (row) => Object.keys(row.reviews).length > 0;
 export const hasConflict = (row) => Object.values(row.reviews).some((standing) => standing.conflict);
 export const videoOf = (clip) => `api/clips/${clip.id}.mp4`;
+export const heardOf = (clip) => (clip.sound ? `api/heard/${clip.id}.mp4` : videoOf(clip));

@@ -45,6 +45,7 @@ function keys() {
       row("n b", "to the next and the previous unreviewed clip", ["n", "b"], (key) => ["unreviewed", key === "n" ? 1 : -1]),
       row("Enter", "all values are right: confirm them, and go on", ["Enter"], () => ["confirm"]),
       row("p", "play or stop all clips", ["p"], () => ["play"]),
+      row("l", "switch the sound on or off", ["l"], () => ["listen"]),
     ] },
     { title: "Correct", rows: [
       ...FIELDS.filter(({ name }) => name !== "keep").map((field) =>

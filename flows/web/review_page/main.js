@@ -180,6 +180,7 @@ const actions = {
     grid.playOrPause();
     panel.playOrPause();
   },
+  listen: () => panel.listen(),
   selectAll: () => {
     selection.all(grid.rows.filter((row) => row.place !== null));
     grid.refresh();

@@ -1,6 +1,6 @@
 // The current clip: its video, its neighbours, doubts about it; and the playing of all small videos.
 
-import { videoOf } from "./clips.js";
+import { heardOf, videoOf } from "./clips.js";
 import { at, clock, counted, element } from "./page.js";
 
 const REACH = 2;
@@ -28,7 +28,7 @@ export class Panel {
     if (!row) return quiet(this.video);
     if (other) {
       at("gone").hidden = true;
-      this.video.src = videoOf(row);
+      this.video.src = heardOf(row);
       playing(this.video, true);
     }
     const film = this.clips.info.films[row.film];
@@ -41,6 +41,11 @@ export class Panel {
     at("about").textContent = this.selection.size ? `${counted(this.selection.size, "clip")} selected` : "";
     at("panel").classList.toggle("many", this.selection.size > 0);
     this.#showAround(row, other);
+  }
+
+  /** Switches the sound of the clip on or off. */
+  listen() {
+    this.video.muted = !this.video.muted;
   }
 
   playOrPause() {

@@ -15,6 +15,7 @@ from pathlib import Path
 from pipeline.core.config import Config, recorded
 from pipeline.core.dialogue import NO_DIALOGUE, Dialogue, SpokenLine
 from pipeline.core.errors import UserError
+from pipeline.core.measurements import ClipSound
 from pipeline.core.plain_text import counted, first_few
 from pipeline.core.records import Clip, Verdict
 from pipeline.core.stage import is_whole
@@ -96,6 +97,10 @@ class ExportPlan:
         """Start of each clip of a film in seconds, by its file."""
         chosen = (clip for clip in self.clips if clip.seen.clip.film_id == folder.film_id)
         return {clip.file: clip.seen.clip.start_seconds for clip in chosen}
+
+    def sound_of(self, clip: ExportClip) -> ClipSound | None:
+        """Sound to mux into the clip's file; None for a clip without, or cut again."""
+        return clip.seen.sound if self.dataset.record.keeps_sound and not self.cuts else None
 
     @property
     def folders(self) -> list[FilmFolder]:
@@ -316,6 +321,8 @@ def _checked_films(plan: ExportPlan) -> ExportPlan:
         raise UserError(f"no chosen clip has {preset.frames} frames at {preset.fps} a second inside its scene")
     if missing := len(plan.clips) - len(clips):
         notices.append(f"{missing} clips left out: their last frame would be in the next scene")
+    if plan.dataset.record.keeps_sound:
+        notices.append("clips cut again have no sound")
     plan = replace(plan, clips=clips, format=preset.clips, notices=tuple(notices))
     _check_what_is_cut(plan)
     return plan

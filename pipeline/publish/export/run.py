@@ -16,9 +16,11 @@ from pipeline.core.atomic import held, replacing, sweep
 from pipeline.core.child_process import call_in_child
 from pipeline.core.errors import UserError
 from pipeline.core.hashes import FILM_HASHES, Hashes, film_hash
+from pipeline.core.measurements import ClipSound
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Crop, RecordError
 from pipeline.core.store import FilmFolder
+from pipeline.publish.clip_video import published_video
 from pipeline.publish.export.captions import webvtt
 from pipeline.publish.export.folder import (
     ExportNote,
@@ -36,6 +38,7 @@ from pipeline.publish.export.plan import ExportClip, ExportPlan
 from pipeline.publish.export.recut import CutLog, RecutJob, Span, cut_spans, settings_of_cut, spans_to_cut
 from pipeline.publish.export.texts import common_files
 from pipeline.publish.export.trainers import pace
+from pipeline.publish.shards import file_sha256
 from pipeline.remote.film_cache import delete_local_copy, film_file
 
 
@@ -100,9 +103,24 @@ def _sweep(plan: ExportPlan) -> None:
 def _link(plan: ExportPlan, progress: Progress) -> int:
     changed = 0
     for done, clip in enumerate(plan.clips, start=1):
-        changed += link_or_copy(clip.source, plan.request.out / clip.file)
+        changed += _place(clip, plan.sound_of(clip), plan.request.out / clip.file)
         progress(done, len(plan.clips))
     return changed
+
+
+def _place(clip: ExportClip, sound: ClipSound | None, path: Path) -> bool:
+    """Link or copy a clip, or write it with its sound; return False if it is there already."""
+    if sound is None:
+        return link_or_copy(clip.source, path)
+    if path.is_file() and file_sha256(path) == sound.muxed_sha256:
+        return False
+    try:
+        content = published_video(clip.seen.clip, clip.source, sound)
+    except RecordError as error:
+        raise UserError(str(error)) from error
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
+    return True
 
 
 def _cut(plan: ExportPlan, progress: Progress) -> tuple[int, dict[str, str]]:

@@ -17,7 +17,7 @@ from pipeline.core.records import Clip
 from pipeline.core.store import FilmFolder
 from pipeline.stages.hearing.facts import loudness_lufs, silent_share, speech_share
 from pipeline.video.film_sound import film_sound, film_track
-from pipeline.video.sound_files import CHANNELS, SAMPLE_RATE, Samples, write_sound
+from pipeline.video.sound_files import CHANNELS, SAMPLE_RATE, Samples, with_sound, write_sound
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ def write_sounds(job: SoundJob, progress: Progress) -> list[ClipSound]:
         with replacing(path) as temporary:
             write_sound(temporary, samples_CT)
         content = path.read_bytes()
+        muxed = with_sound(folder.clip_path(clip.clip_id), path)
         rows.append(
             ClipSound(
                 clip_id=clip.clip_id,
@@ -56,6 +57,7 @@ def write_sounds(job: SoundJob, progress: Progress) -> list[ClipSound]:
                 speech_share=speech_share(samples_CT),
                 bytes=len(content),
                 sha256=hashlib.sha256(content).hexdigest(),
+                muxed_sha256=hashlib.sha256(muxed).hexdigest(),
             )
         )
         progress(len(rows), len(job.clips))

@@ -19,6 +19,9 @@ from pipeline.core.errors import UserError
 from pipeline.core.records import Caption
 from pipeline.reviews.clips import ReviewableClip, reviewable
 from pipeline.reviews.decisions import MOST_NAME, read_decisions
+from pipeline.video.sound_files import with_sound
+from tests.support.datasets.made_dataset import make_dataset
+from tests.support.datasets.sounds import write_sounds
 from tests.support.servers.reviewed_page import decide, reviewing, small_dataset
 
 MOTION = {"field": "MD", "value": "fly"}
@@ -50,7 +53,7 @@ def test_an_audit_is_restricted_and_blind(tmp_path: Path) -> None:
         rows = page.http.get("/api/clips").json()["clips"]
         assert [row["id"] for row in rows] == [ids[place] for place in (8, 9, 10, 11, 12, 28, 29, 30, 31, 32)]
         assert [row["place"] for row in rows if row["place"] is not None] == [1, 0]
-        assert {key for row in rows for key in row} == {"id", "film", "scene", "start", "end", "place"}
+        assert {key for row in rows for key in row} == {"id", "film", "scene", "start", "end", "sound", "place"}
         assert page.http.get("/api/reviews").json()["reviews"] == {}, "another reviewer's answer is hidden"
         assert post(page.http, {"clip": ids[10], **MOTION}).json()["reviews"][ids[10]]["MD"]["conflict"] is False
         assert post(page.http, {"clip": ids[11], **MOTION}).status_code == 422, "not in the sample"
@@ -107,6 +110,21 @@ def test_clips_are_served_by_id_with_ranges(tmp_path: Path) -> None:
         assert part.headers["content-range"] == f"bytes 100-199/{path.stat().st_size}"
         for name in ("../film", "..%2f..%2fdataset", "%2fetc%2fpasswd", "..%5c..%5cdataset", page.ids[0] + "%00"):
             assert page.http.get(f"/api/clips/{name}.mp4").status_code == 404, name
+
+
+def test_clips_are_served_with_their_sound(tmp_path: Path) -> None:
+    dataset = make_dataset(tmp_path / "data")
+    folder, clip = dataset.folders()[0], reviewable(dataset, None)[0]
+    with reviewing(tmp_path, dataset) as page:
+        assert page.http.get(f"/api/heard/{clip.clip_id}.mp4").content == clip.path.read_bytes()
+        assert not page.http.get("/api/clips").json()["clips"][0]["sound"]
+    write_sounds(folder)
+    with reviewing(tmp_path, dataset) as page:
+        heard = page.http.get(f"/api/heard/{clip.clip_id}.mp4", headers={"Range": "bytes=0-99"})
+        muxed = with_sound(clip.path, folder.sound_path(clip.clip_id))
+        assert (heard.status_code, heard.content) == (206, muxed[:100])
+        assert page.http.get("/api/clips").json()["clips"][0]["sound"]
+        assert page.http.get("/api/heard/nothing.mp4").status_code == 404
 
 
 def test_a_file_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
@@ -166,6 +184,7 @@ def doubted(number: int, scope_px: float | None = 4.0, **caption: Any) -> Review
     words = {"raw_what": REPLY, "S": "girl", "MD": "run", "EV": "sea", "sentence": "A girl runs by the sea."}
     return ReviewableClip(
         dialogue=(),
+        sound=None,
         film_id="film",
         film_name="film.mkv",
         film_sha256="0" * 64,

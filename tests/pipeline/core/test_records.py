@@ -56,6 +56,7 @@ ROWS: dict[str, list[Record]] = {
             speech_share=0.5,
             bytes=26_000,
             sha256="0" * 64,
+            muxed_sha256="f" * 64,
         )
         for loudness in (-23.1, None)
     ],

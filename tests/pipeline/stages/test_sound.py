@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from examples.world.writer import write_film
 from pipeline.core.config import ClipSettings, FilmSettings, SceneSettings, SoundSettings
 from pipeline.core.measurements import ClipSound
 from pipeline.core.records import Clip
@@ -18,9 +19,10 @@ from pipeline.stages.cut import Cut
 from pipeline.stages.sound import KeepSound
 from pipeline.video.sound_files import SAMPLE_RATE, read_sound
 from tests.support.media.beeping_films import add_sound, beeps, beeps_in
-from tests.support.media.cut_films import folder_of
-from tests.support.media.films import make_film
+from tests.support.media.cut_films import barcodes, folder_of
+from tests.support.media.films import make_film, paint_pictures
 from tests.support.media.odd_streams import concatenate
+from tests.support.media.woven_films import telecined
 
 SYNC_SECONDS = 0.01
 SECONDS = 8
@@ -70,8 +72,21 @@ def test_a_variable_rate(tmp_path: Path) -> None:
     check_sync(folder, clips, AT)
 
 
-@pytest.mark.parametrize(("start", "seconds"), [(2.7, 3), (0, 14)])
-def test_a_track_that_starts_late_or_ends_early_or_goes_on(tmp_path: Path, start: float, seconds: float) -> None:
+def test_telecine(tmp_path: Path) -> None:
+    video = telecined(paint_pictures(SECONDS * 24, (320, 180), scenes=(0, 104)))
+    silent = write_film(tmp_path / "f.mp4", video, fps=Fraction(30_000, 1001), options={"preset": "superfast"})
+    film = add_sound(silent, tmp_path / "film.mkv", [(track(), 0)])
+    folder, clips, _ = heard(tmp_path, film)
+    assert folder.film.fields == ("telecine undone",)
+    check_sync(folder, clips, AT)
+    for clip in clips:  # a picture lasts 2.5 fields on average
+        assert barcodes(folder, clip)[0] * 2.5 * 1001 / 60_000 == pytest.approx(clip.start_seconds, abs=1 / 24)
+
+
+@pytest.mark.parametrize(("start", "seconds"), [(2.7, 3), (0, 14), (-0.7, 8)])
+def test_a_track_that_starts_late_or_is_cut_by_an_edit_list_or_goes_on(
+    tmp_path: Path, start: float, seconds: float
+) -> None:
     own = tuple(number + 0.25 for number in range(int(seconds)))
     film = add_sound(pictures(tmp_path / "f.mp4"), tmp_path / "film.mp4", [(track(own, seconds), start)])
     folder, clips, rows = heard(tmp_path, film)
@@ -85,9 +100,12 @@ def test_a_hole(tmp_path: Path) -> None:
     check_sync(folder, clips, tuple(at for at in AT if not 2.2 <= at < 4.1))
 
 
-def test_joined_recordings(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("rate", "layout"), [(SAMPLE_RATE, "stereo"), (44_100, "mono")])
+def test_joined_recordings_of_the_same_or_another_sample_rate(tmp_path: Path, rate: int, layout: str) -> None:
     part = add_sound(pictures(tmp_path / "f.mp4"), tmp_path / "part.ts", [(track(), 0)]).read_bytes()
-    folder, clips, _ = heard(tmp_path, concatenate(tmp_path / "film.ts", part, part))
+    other = tmp_path / "other.ts"
+    add_sound(tmp_path / "f.mp4", other, [(track(rate=rate), 0)], rate=rate, layout=layout)
+    folder, clips, _ = heard(tmp_path, concatenate(tmp_path / "film.ts", part, other.read_bytes()))
     assert len(clips) >= 6
     check_sync(folder, clips, (*AT, *(at + SECONDS for at in AT)))
 
@@ -130,7 +148,11 @@ def test_the_same_bytes_again_and_clips_unchanged(tmp_path: Path) -> None:
     film = add_sound(pictures(tmp_path / "f.mp4"), tmp_path / "film.mp4", [(track(), 0)])
     folder, clips, rows = heard(tmp_path, film)
     assert not perform(KeepSound(SoundSettings(keep=True)), folder)
-    folder.sound_path(clips[0].clip_id).unlink()
+    files = {path: path.read_bytes() for path in (folder.path / "clips").iterdir()}
+    assert len(files) == 2 * len(clips)
+    for clip in clips:
+        folder.sound_path(clip.clip_id).unlink()
     assert perform(KeepSound(SoundSettings(keep=True)), folder)
+    assert {path: path.read_bytes() for path in (folder.path / "clips").iterdir()} == files
     assert folder.read("sound", ClipSound) == rows
     assert folder.read("clips", Clip) == clips
