@@ -233,6 +233,13 @@ class Scene(Record):
     opened_by: Literal["start", "cut", "dissolve", "fade", "wipe", "damage", "borders"]
 
 
+class HashedPicture(Record):
+    """One of four pictures a second of a film. A film that was cut by an earlier version has no table of them."""
+
+    seconds: float
+    hash: str = Field(description="perceptual hash inside the borders, 64 hex digits; empty if too flat")
+
+
 class Clip(Record):
     """A 2-second piece of one scene, written as `clips/<clip_id>.mp4`."""
 

@@ -42,6 +42,7 @@ from pipeline.core.records import (
     Failure,
     FieldStretch,
     Film,
+    HashedPicture,
     Rate,
     Record,
     RecordError,
@@ -60,6 +61,7 @@ TABLES: dict[str, type[Record]] = {
     "scenes": Scene,
     "damage": Damage,
     "fields": FieldStretch,
+    "hashes": HashedPicture,  # no table for a film cut by an earlier version
     "clips": Clip,
     "subtitles": SubtitleTrack,
     "dialogue": SpokenLine,

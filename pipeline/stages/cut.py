@@ -23,7 +23,7 @@ FIELDS_DONE: dict[FieldKind, FieldsDone] = {
 
 @dataclass(frozen=True)
 class Cut(Stage):
-    """Stage `cut`: the clip files, and the tables `scenes`, `damage`, `clips` and, if not all is progressive, `fields`.
+    """Stage `cut`: the clip files, and the tables `scenes`, `damage`, `hashes`, `clips`, and `fields` if needed.
 
     The kinds of fields also go into the film's record.
     """
@@ -70,7 +70,12 @@ class Cut(Stage):
         files = [folder.clip_path(clip.clip_id) for clip in result.clips]
         _remove_earlier(folder, {file.name for file in files})
         kinds = dict.fromkeys(row.kind for row in result.fields)
-        tables: dict[str, Sequence[Record]] = {"scenes": result.scenes, "damage": result.damage, "clips": result.clips}
+        tables: dict[str, Sequence[Record]] = {
+            "scenes": result.scenes,
+            "damage": result.damage,
+            "hashes": result.hashes,
+            "clips": result.clips,
+        }
         folder.table_path("fields").unlink(missing_ok=True)
         if kinds.keys() - {"progressive"}:  # most films are, and have no such table
             tables["fields"] = result.fields

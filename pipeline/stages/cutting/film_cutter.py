@@ -27,9 +27,20 @@ from av.video.frame import VideoFrame
 from pipeline.core.atomic import replacing
 from pipeline.core.config import ClipSettings, SceneSettings, SelectionSettings
 from pipeline.core.progress import Progress
-from pipeline.core.records import Clip, Crop, Damage, FieldStretch, Film, RecordError, Scene, make_clip_id
+from pipeline.core.records import (
+    Clip,
+    Crop,
+    Damage,
+    FieldStretch,
+    Film,
+    HashedPicture,
+    RecordError,
+    Scene,
+    make_clip_id,
+)
 from pipeline.core.store import FilmFolder
 from pipeline.stages.cutting.clip_grid import ClipGrid, Piece
+from pipeline.stages.cutting.film_hashes import FilmHasher
 from pipeline.stages.cutting.scenes import Boundary, SceneFinder
 from pipeline.stages.two_groups import second_look, small_gray
 from pipeline.video.clip_files import in_gray, write_clip
@@ -73,6 +84,7 @@ class CutResult:
     damage: list[Damage]
     clips: list[Clip]
     fields: list[FieldStretch]
+    hashes: list[HashedPicture]
 
 
 def cut_film(job: CutJob, progress: Progress) -> CutResult:
@@ -94,7 +106,7 @@ def cut_film(job: CutJob, progress: Progress) -> CutResult:
             Damage(film_id=film_id, start_seconds=start, end_seconds=end, reason=reason)
             for start, end, reason in reader.damage
         ]
-        return CutResult(chopper.scenes, damage, writer.finish(), restorer.stretches)
+        return CutResult(chopper.scenes, damage, writer.finish(), restorer.stretches, chopper.hasher.rows)
 
 
 class _Waiting:
@@ -121,6 +133,7 @@ class _Chopper:
         whole, size, fit = Geometry.around(job.film, job.crops), (job.clips.width, job.clips.height), job.clips.fit
         small, transfer = whole.size_for_width(job.scenes.detect_width), job.film.transfer
         self._to_small = Scaler(whole, small, "stretch", "detect", transfer)
+        self.hasher = FilmHasher(job.crops, whole)
         self._to_clip = {
             crop.start_seconds: Scaler(Geometry.of(job.film, crop), size, fit, "clip", transfer) for crop in job.crops
         }
@@ -146,6 +159,7 @@ class _Chopper:
             self._finder = SceneFinder(self._job.scenes, float(self._job.film.fps))
         # 2. Show the finder a small picture, and keep the frame until no boundary can fall on it any more.
         small_HWC = self._to_small(frame.picture).to_ndarray()
+        self.hasher.add(frame.seconds, small_HWC)
         self._waiting.append(_Waiting(frame))
         self._next_ordinal = frame.ordinal + 1
         # 3. Close the scenes that end by now, and hand the frames whose scene is final to its grid.

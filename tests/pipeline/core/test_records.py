@@ -17,6 +17,7 @@ from pipeline.core.records import (
     Crop,
     Damage,
     FieldStretch,
+    HashedPicture,
     Record,
     RecordError,
     Reviewed,
@@ -36,6 +37,7 @@ ROWS: dict[str, list[Record]] = {
     "scenes": [records.scene(end_seconds=1.5), records.scene(scene=1, start_seconds=1.5, opened_by="fade")],
     "damage": [Damage(film_id="f", start_seconds=1.25, end_seconds=2, reason="undecodable: “é” \n")],
     "fields": [FieldStretch(film_id="f", start_seconds=0, end_seconds=2.5, kind="telecine")],
+    "hashes": [HashedPicture(seconds=0.25, hash="0f" * 32), HashedPicture(seconds=0.5, hash="")],
     "clips": [CLIP],
     "subtitles": [
         SubtitleTrack(
