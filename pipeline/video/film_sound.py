@@ -26,7 +26,7 @@ from pipeline.core.languages import language_of
 from pipeline.core.records import AudioTrack
 from pipeline.video.containers import demux, open_film, video_stream
 from pipeline.video.recordings import REORDERED_PACKETS, OneClock
-from pipeline.video.sound_files import SAMPLE_RATE, Samples
+from pipeline.video.sound_files import CHANNELS, SAMPLE_RATE, Samples, audio_frame
 
 DRIFT_SECONDS = 0.005
 """Distance between counted and stored time at which the stored time counts."""
@@ -76,6 +76,47 @@ def film_sound(path: Path, language: str | None) -> Iterator[tuple[int, Samples]
     with open_film(path, path.name) as container:
         if track := choose_track(container, language):
             yield from _placed(_decoded(container, track, shifts_seconds), origin_seconds)
+
+
+class SoundPieces:
+    """Pieces of a film's sound, in the order of their starts; only the sound since the start of the last is kept."""
+
+    def __init__(self, path: Path, language: str | None) -> None:
+        """Prepare to read the track that `film_sound` reads."""
+        self._sound = film_sound(path, language)
+        self._heard: list[tuple[int, Samples]] = []
+
+    def piece(self, start_seconds: float, seconds: Fraction) -> Samples:
+        """Return the sound from a time on, silent where the track is. Raises RecordError as `film_sound` does.
+
+        `start_seconds` may not be before the start of the piece before.
+        """
+        start = round(start_seconds * SAMPLE_RATE)
+        piece_CT = np.zeros((CHANNELS, round(seconds * SAMPLE_RATE)), np.float32)
+        end = start + piece_CT.shape[1]
+        self._heard = [(first, samples_CT) for first, samples_CT in self._heard if first + samples_CT.shape[1] > start]
+        while not self._heard or self._heard[-1][0] < end:
+            if (following := next(self._sound, None)) is None:
+                break
+            if following[0] + following[1].shape[1] > start:
+                self._heard.append(following)
+        for first, samples_CT in self._heard:
+            low, high = max(first, start), min(end, first + samples_CT.shape[1])
+            if low < high:
+                piece_CT[:, low - start : high - start] = samples_CT[:, low - first : high - first]
+        return piece_CT
+
+
+def at_pace(samples_CT: Samples, pace: Fraction) -> Samples:
+    """Return sound played faster by a factor near 1, with its pitch."""
+    if pace == 1:
+        return samples_CT
+    played = AudioResampler(format="fltp", layout="stereo", rate=SAMPLE_RATE)
+    frame = audio_frame(samples_CT)
+    frame.sample_rate = round(SAMPLE_RATE * pace)
+    parts = [part.to_ndarray() for given in (frame, None) for part in played.resample(given)]
+    length = round(samples_CT.shape[1] / pace)
+    return np.pad(np.concatenate(parts, axis=1), ((0, 0), (0, length)))[:, :length]
 
 
 def _clock(path: Path) -> tuple[float, list[float]]:

@@ -12,25 +12,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pipeline.core.config import Config, recorded
+from pipeline.core.config import Config, SoundSettings, recorded
 from pipeline.core.dialogue import NO_DIALOGUE, Dialogue, SpokenLine
 from pipeline.core.errors import UserError
-from pipeline.core.measurements import ClipSound
 from pipeline.core.plain_text import counted, first_few
 from pipeline.core.records import Clip, Verdict
 from pipeline.core.stage import is_whole
 from pipeline.core.store import ClipFormat, Dataset, FilmFolder
 from pipeline.publish.export.captions import CaptionForm, CaptionStyle, check_style
-from pipeline.publish.export.folder import check_folder, check_room_for_copies, check_room_for_cuts
-from pipeline.publish.export.recut import (
-    CutLog,
+from pipeline.publish.export.film_checks import (
     check_available,
     check_rate,
     film_notices,
     inside_scenes,
     length_notices,
-    spans_to_cut,
 )
+from pipeline.publish.export.folder import check_folder, check_room_for_copies, check_room_for_cuts
+from pipeline.publish.export.recut import CutLog, Span, spans_to_cut
 from pipeline.publish.export.trainers import PRESETS, Preset, TableKind, Trainer, pace
 from pipeline.publish.samples import is_by_rules_alone
 from pipeline.publish.seen_clips import ClipChoice, SeenClip, seen_clips
@@ -93,14 +91,16 @@ class ExportPlan:
     """True: the clips are cut again from the films."""
     notices: tuple[str, ...]
 
-    def starts(self, folder: FilmFolder) -> dict[str, float]:
-        """Start of each clip of a film in seconds, by its file."""
-        chosen = (clip for clip in self.clips if clip.seen.clip.film_id == folder.film_id)
-        return {clip.file: clip.seen.clip.start_seconds for clip in chosen}
+    @property
+    def sound(self) -> SoundSettings | None:
+        """Settings of the sound in the files; None without sound."""
+        return self.config.sound if self.dataset.record.keeps_sound else None
 
-    def sound_of(self, clip: ExportClip) -> ClipSound | None:
-        """Sound to mux into the clip's file; None for a clip without, or cut again."""
-        return clip.seen.sound if self.dataset.record.keeps_sound and not self.cuts else None
+    def to_cut(self, log: CutLog, folder: FilmFolder) -> tuple[Span, ...]:
+        """Spans of a film whose files are not in the export yet."""
+        chosen = (clip for clip in self.clips if clip.seen.clip.film_id == folder.film_id)
+        starts = {clip.file: clip.seen.clip.start_seconds for clip in chosen}
+        return spans_to_cut(log, folder, starts, self.format, self.sound)
 
     @property
     def folders(self) -> list[FilmFolder]:
@@ -321,8 +321,6 @@ def _checked_films(plan: ExportPlan) -> ExportPlan:
         raise UserError(f"no chosen clip has {preset.frames} frames at {preset.fps} a second inside its scene")
     if missing := len(plan.clips) - len(clips):
         notices.append(f"{missing} clips left out: their last frame would be in the next scene")
-    if plan.dataset.record.keeps_sound:
-        notices.append("clips cut again have no sound")
     plan = replace(plan, clips=clips, format=preset.clips, notices=tuple(notices))
     _check_what_is_cut(plan)
     return plan
@@ -332,7 +330,7 @@ def _check_what_is_cut(plan: ExportPlan) -> None:
     """Check that the films with clips to cut are available, and that there is room."""
     out = plan.request.out
     log = CutLog(out)
-    needed = [folder.film for folder in plan.folders if spans_to_cut(log, folder, plan.starts(folder), plan.format)]
+    needed = [folder.film for folder in plan.folders if plan.to_cut(log, folder)]
     for film in needed:
         check_available(film)
     fetched = max((film.bytes for film in needed if is_address(film.source)), default=0)

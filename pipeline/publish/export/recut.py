@@ -4,10 +4,10 @@ The first frame of a clip is the film frame on screen at the start of the span, 
 Frame k is on screen k steps after that frame appeared. Steps from the start itself would be uneven or repeat a frame if
 the start is near the time of a frame and times are rounded to milliseconds, as in Matroska.
 
+Its sound begins when that frame appeared, and is as long as the clip to the sample.
+
 A child process decodes the film once, to the end of the last span. Finished clips are noted in a log in the export
 (`CutLog`), so that a killed export continues with the next clip.
-
-Checks come first: whether films are available and fast enough, and which clips stay in their scene at the new length.
 """
 
 from __future__ import annotations
@@ -16,25 +16,26 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from av.video.frame import VideoFrame
 from pydantic import ValidationError
 
 from pipeline.core.atomic import append_lines, replacing
-from pipeline.core.config import FilmSettings
-from pipeline.core.errors import UserError
+from pipeline.core.config import FilmSettings, SoundSettings
 from pipeline.core.ingredients import fingerprint
 from pipeline.core.progress import Progress
-from pipeline.core.records import Clip, Crop, Film, Record, Scene
+from pipeline.core.records import Crop, Film, Record
 from pipeline.core.store import ClipFormat, FilmFolder
-from pipeline.publish.export.trainers import Preset, nominal_rate, pace
-from pipeline.remote.objects import is_address
+from pipeline.publish.export.trainers import pace
 from pipeline.stages.cutting.clip_grid import TOLERANCE_SECONDS
 from pipeline.video.clip_files import write_clip
 from pipeline.video.fields import FieldRestorer, Treatment
 from pipeline.video.film_reader import FilmReader, Frame
+from pipeline.video.film_sound import SoundPieces, at_pace, film_track
 from pipeline.video.scaling import Fit, Geometry, Scaler, crop_at
+from pipeline.video.sound_files import Samples, with_sound, write_sound
 
 VERSION = 2
 """Version number, raised by hand when the same film and span would give other bytes."""
@@ -98,6 +99,8 @@ class RecutJob:
     crf: int
     fields: Treatment
     spans: tuple[Span, ...]
+    sound: SoundSettings | None = None
+    """None: clips without sound."""
 
 
 def cut_spans(job: RecutJob, progress: Progress) -> None:
@@ -109,15 +112,16 @@ def cut_spans(job: RecutJob, progress: Progress) -> None:
         crop.start_seconds: Scaler(Geometry.of(job.film, crop), size, job.fit, "clip", job.film.transfer)
         for crop in job.crops
     }
+    sound = _sound_of(job)
     with FilmReader(Path(job.film.source)) as reader:
         restorer = FieldRestorer(job.fields, job.film.film_id)
         pickers = _Pickers(job, scalers)
         for frame in restorer.frames(reader.frames(end_seconds)):
             for picker in pickers.advance(frame):
-                _write(job, picker, log)
+                _write(job, picker, sound, log)
             progress(frame.seconds, end_seconds)
         for picker in pickers.finish(reader.end_seconds):
-            _write(job, picker, log)
+            _write(job, picker, sound, log)
 
 
 @dataclass
@@ -188,16 +192,33 @@ class _Pickers:
         return self._scaled[2]
 
 
-def _write(job: RecutJob, picker: _Picker, log: CutLog) -> None:
-    span = picker.span
-    if len(picker.pictures) < job.clips.frames:
+def _sound_of(job: RecutJob) -> SoundPieces | None:
+    path = Path(job.film.source)
+    if job.sound is None or film_track(path, job.sound.language) is None:
+        return None
+    return SoundPieces(path, job.sound.language)
+
+
+def _write(job: RecutJob, picker: _Picker, sound: SoundPieces | None, log: CutLog) -> None:
+    span, clips = picker.span, job.clips
+    if len(picker.pictures) < clips.frames:
         log.add(span.file, span.made_from, DAMAGED)
-    elif len(set(picker.ordinals)) < job.clips.frames:
+    elif len(set(picker.ordinals)) < clips.frames:
         log.add(span.file, span.made_from, REPEATS)
     else:
         with replacing(job.out / span.file) as temporary:
-            write_clip(temporary, picker.pictures, job.clips.fps, job.crf)
+            write_clip(temporary, picker.pictures, clips.fps, job.crf)
+            if sound:
+                heard_CT = sound.piece(picker.first_seconds, pace(job.film) * clips.frames / clips.fps)
+                _add_sound(temporary, at_pace(heard_CT, pace(job.film)))
         log.add(span.file, span.made_from)
+
+
+def _add_sound(clip: Path, samples_CT: Samples) -> None:
+    with TemporaryDirectory() as folder:
+        heard = Path(folder, "sound.m4a")
+        write_sound(heard, samples_CT)
+        clip.write_bytes(with_sound(clip, heard))
 
 
 def _read_notes(log: Path) -> Sequence[CutNote]:
@@ -231,7 +252,9 @@ def settings_of_cut(folder: FilmFolder) -> dict[str, Any]:
     return {"fit": clips["fit"], "crf": clips["crf"], "fields": film.get("fields", FilmSettings().fields)}
 
 
-def spans_to_cut(log: CutLog, folder: FilmFolder, starts: Mapping[str, float], clips: ClipFormat) -> tuple[Span, ...]:
+def spans_to_cut(
+    log: CutLog, folder: FilmFolder, starts: Mapping[str, float], clips: ClipFormat, sound: SoundSettings | None
+) -> tuple[Span, ...]:
     """Return the spans of a film, from their starts in seconds by file, whose files are not in the export yet."""
     crops, film = folder.read("crop", Crop), folder.film
     same = {
@@ -240,6 +263,7 @@ def spans_to_cut(log: CutLog, folder: FilmFolder, starts: Mapping[str, float], c
         "clips": clips.model_dump(mode="json"),
         "transfer": film.transfer,
         **settings_of_cut(folder),
+        **({"sound": sound.language} if sound else {}),
     }
     spans = (
         Span(file, fingerprint(same | {"crop": _picture_of(crop_at(crops, start)), "start_seconds": start}), start)
@@ -251,60 +275,3 @@ def spans_to_cut(log: CutLog, folder: FilmFolder, starts: Mapping[str, float], c
 def _picture_of(crop: Crop) -> dict[str, Any]:
     """Return what made earlier exports: a crop without what was added later, which does not change a picture."""
     return crop.model_dump(mode="json", exclude={"start_seconds", "notes"})
-
-
-def check_rate(film: Film, preset: Preset) -> None:
-    """Raise a UserError if a film has fewer frames per second than the preset."""
-    rate = nominal_rate(film)
-    if rate < preset.fps:
-        raise UserError(
-            f"{film.name} has {float(rate):g} frames per second, and --preset {preset.name} needs {preset.fps}; "
-            "choose other films with --film, or a slower preset"
-        )
-
-
-def film_notices(film: Film, preset: Preset) -> list[str]:
-    """Return remarks on uneven steps, and on pictures smaller than the preset's."""
-    notices, steps = [], nominal_rate(film) / preset.fps
-    if steps.denominator != 1:
-        notices.append(
-            f"{film.name}: {float(nominal_rate(film)):g} frames per second are not a multiple of {preset.fps}, so "
-            f"steps between frames are {int(steps)} or {int(steps) + 1} film frames"
-        )
-    if preset.width > film.display_width or preset.height > film.display_height:
-        size = f"{film.display_width}x{film.display_height}"
-        notices.append(f"{film.name}: {size} is enlarged to {preset.width}x{preset.height}")
-    return notices
-
-
-def length_notices(judged: ClipFormat, cut: ClipFormat) -> list[str]:
-    """Return a remark if the cut clips are longer or shorter than the dataset's clips by more than a frame."""
-    before, after = judged.frames / judged.fps, cut.frames / cut.fps
-    if abs(before - after) <= 1 / judged.fps:
-        return []
-    return [
-        f"the dataset's clips last {float(before):.3g} seconds, the preset's {float(after):.3g} from the same start; "
-        "captions and verdicts are for the dataset's clips"
-    ]
-
-
-def inside_scenes(folder: FilmFolder, preset: Preset) -> set[str]:
-    """Return the ids of the film's clips whose frames are all in one scene."""
-    ends = {scene.scene: scene.end_seconds for scene in folder.read("scenes", Scene)}
-    length = (preset.frames - 1) * float(pace(folder.film)) / preset.fps
-    length += 2 * TOLERANCE_SECONDS  # of the first frame, from which steps are counted, and of the last
-    return {row.clip_id for row in folder.read("clips", Clip) if row.start_seconds + length < ends[row.scene]}
-
-
-def check_available(film: Film) -> None:
-    """Raise a UserError if a film is no longer at its path, or has another size."""
-    if is_address(film.source):
-        return
-    path = Path(film.source)
-    if not path.is_file():
-        raise UserError(
-            f"{film.name} is no longer at {film.source}, and --preset cuts from the film; "
-            "put it back, or run `animegamer build` with its new path"
-        )
-    if path.stat().st_size != film.bytes:
-        raise UserError(f"{film.source} is not the film that the dataset was built from; run `animegamer build` again")

@@ -35,7 +35,7 @@ from pipeline.publish.export.folder import (
     write_note,
 )
 from pipeline.publish.export.plan import ExportClip, ExportPlan
-from pipeline.publish.export.recut import CutLog, RecutJob, Span, cut_spans, settings_of_cut, spans_to_cut
+from pipeline.publish.export.recut import CutLog, RecutJob, Span, cut_spans, settings_of_cut
 from pipeline.publish.export.texts import common_files
 from pipeline.publish.export.trainers import pace
 from pipeline.publish.shards import file_sha256
@@ -103,7 +103,7 @@ def _sweep(plan: ExportPlan) -> None:
 def _link(plan: ExportPlan, progress: Progress) -> int:
     changed = 0
     for done, clip in enumerate(plan.clips, start=1):
-        changed += _place(clip, plan.sound_of(clip), plan.request.out / clip.file)
+        changed += _place(clip, clip.seen.sound if plan.sound else None, plan.request.out / clip.file)
         progress(done, len(plan.clips))
     return changed
 
@@ -128,7 +128,7 @@ def _cut(plan: ExportPlan, progress: Progress) -> tuple[int, dict[str, str]]:
     wanted: list[Span] = []
     log = CutLog(plan.request.out)
     for folder in plan.folders:
-        spans = spans_to_cut(log, folder, plan.starts(folder), plan.format)
+        spans = plan.to_cut(log, folder)
         if spans:
             _cut_film(plan, folder, spans, progress)
         wanted += spans
@@ -149,6 +149,7 @@ def _cut_film(plan: ExportPlan, folder: FilmFolder, spans: tuple[Span, ...], pro
         clips=plan.format,
         step_seconds=float(pace(film) / plan.format.fps),
         spans=spans,
+        sound=plan.sound,
         **settings_of_cut(folder),
     )
     try:

@@ -21,7 +21,7 @@ from pipeline.plan.request import BuildRequest
 from pipeline.publish.clip_rows import clip_rows
 from pipeline.publish.export.plan import ExportRequest, make_plan
 from pipeline.publish.export.run import write_export
-from pipeline.publish.export.trainers import TRAINERS
+from pipeline.publish.export.trainers import PRESETS, TRAINERS
 from pipeline.publish.seen_clips import seen_clips
 from pipeline.publish.shards import read_index, write_shards
 from pipeline.publish.verify import verify
@@ -180,6 +180,18 @@ def test_a_build_with_sound_and_one_without_publish_both(tmp_path: Path) -> None
     assert before.keys() == heard.keys()
     assert "have sound: AAC" in (dataset.root / "README.md").read_text()
     assert " LUFS, " in (dataset.root / "report.html").read_text()
+    out = tmp_path / "out"
+    request = ExportRequest(TRAINERS["folder"], out, preset=PRESETS["cogvideox"])
+    cut_again = write_export(make_plan(dataset, request, STAGE_NAMES)).clips
+    assert write_export(make_plan(dataset, request, STAGE_NAMES)).changed == 0
+    for clip in dataset.folders()[0].read("clips", Clip)[:cut_again]:
+        sound_CT = read_sound(out / f"{clip.clip_id}.mp4")
+        assert sound_CT.shape == (2, 17 * SAMPLE_RATE // 8)
+        second = clip.start_seconds + beeps_in(sound_CT)[-1]
+        assert second == pytest.approx(round(second), abs=0.01)
     assert build(keep=False) == before
     assert "Clips have no sound." in (dataset.root / "README.md").read_text()
+    assert write_export(make_plan(dataset, request, STAGE_NAMES)).changed >= cut_again
+    with pytest.raises(RecordError, match="it has no sound"):
+        read_sound(next(out.glob("*.mp4")))
     assert build(keep=True) == heard

@@ -6,19 +6,21 @@ from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from examples.world.barcode import read_barcode
 from examples.world.writer import write_film
+from pipeline.core.config import SoundSettings
 from pipeline.core.progress import silent
-from pipeline.core.records import Crop, Film
+from pipeline.core.records import Crop, Film, RecordError
 from pipeline.core.store import ClipFormat
 from pipeline.publish.export.recut import DAMAGED, REPEATS, CutLog, RecutJob, Span, cut_spans
 from pipeline.publish.export.trainers import PRESETS, Preset, nominal_rate, pace
 from pipeline.stages.cutting.clip_grid import TOLERANCE_SECONDS
 from pipeline.video.clip_files import read_clip
+from pipeline.video.sound_files import SAMPLE_RATE, read_sound
+from tests.support.media.beeping_films import add_sound, beeps, beeps_in
 from tests.support.media.films import make_film, paint_pictures, planned
 from tests.support.media.woven_films import telecined
 
@@ -26,7 +28,9 @@ SIZE = (96, 64)
 RATES = [Fraction(24), Fraction(24000, 1001), Fraction(25), Fraction(30), Fraction(60)]
 
 
-def cut(folder: Path, film: Film, preset: Preset, starts: Sequence[float], **changes: Any) -> CutLog:
+def cut(
+    folder: Path, film: Film, preset: Preset, starts: Sequence[float], sound: SoundSettings | None = None
+) -> CutLog:
     clips = ClipFormat(frames=preset.frames, fps=Fraction(preset.fps), width=SIZE[0], height=SIZE[1])
     job = RecutJob(
         film=film,
@@ -38,6 +42,7 @@ def cut(folder: Path, film: Film, preset: Preset, starts: Sequence[float], **cha
         crf=17,
         fields="auto",
         spans=tuple(Span(f"videos/{start:g}.mp4", "same", start) for start in starts),
+        sound=sound,
     )
     cut_spans(job, silent)
     return CutLog(folder)
@@ -131,3 +136,40 @@ def test_a_log_with_a_broken_last_line_is_read(films: dict[Fraction, Film], tmp_
     assert log.known("videos/0.mp4", "other") is None
     (tmp_path / "videos/0.mp4").write_bytes(b"changed")
     assert log.known("videos/0.mp4", "same") is None
+
+
+@pytest.mark.parametrize(("rate", "suffix"), [(Fraction(24), "mp4"), (Fraction(24_000, 1001), "mkv")])
+def test_the_sound_of_a_cut_clip_is_in_sync_and_as_long_as_the_clip(
+    tmp_path: Path, rate: Fraction, suffix: str
+) -> None:
+    silent_film = make_film(tmp_path / "f.mp4", frames=round(12 * rate), fps=rate)
+    at, starts = [0.3 + number for number in range(12)], [0.0, 1.02, 2.0, 6.0]
+    film = planned(tmp_path / "data", add_sound(silent_film, tmp_path / f"f.{suffix}", [(beeps(12, at), 0)])).film
+    long = PRESETS["hunyuan"].model_copy(update={"frames": 121})
+    log = cut(tmp_path, film, long, starts, sound=SoundSettings())
+    assert {note.left_out for note in log.notes.values()} == {None}
+    for start in starts:
+        clip = tmp_path / f"videos/{start:g}.mp4"
+        samples_CT, frame_seconds = read_sound(clip), float(pace(film) / long.fps)
+        assert samples_CT.shape == (2, 121 * SAMPLE_RATE // 24)
+        first_seconds = numbers(clip)[0] * float(1 / rate)
+        shown = [(beep - first_seconds) / float(pace(film)) for beep in at]
+        inside = [beep for beep in shown if 0 < beep < 121 * frame_seconds - 0.03]
+        assert beeps_in(samples_CT) == pytest.approx(inside, abs=0.01)
+        assert len(inside) >= 4
+
+
+def test_a_track_shorter_than_the_span_is_silent_after_its_end(films: dict[Fraction, Film], tmp_path: Path) -> None:
+    path = add_sound(Path(films[Fraction(24)].source), tmp_path / "film.mp4", [(beeps(1.5, [1.2]), 0)])
+    film = planned(tmp_path / "data", path).film
+    cut(tmp_path, film, PRESETS["wan"], [1.0, 2.5], sound=SoundSettings())
+    first_CT, second_CT = (read_sound(tmp_path / f"videos/{name}.mp4") for name in ("1", "2.5"))
+    assert first_CT.shape == second_CT.shape == (2, 33 * SAMPLE_RATE // 16)
+    assert beeps_in(first_CT) == pytest.approx([0.2], abs=0.01)
+    assert not beeps_in(second_CT)
+
+
+def test_a_film_without_a_track_gives_clips_without_sound(films: dict[Fraction, Film], tmp_path: Path) -> None:
+    cut(tmp_path, films[Fraction(24)], PRESETS["wan"], [0.0], sound=SoundSettings())
+    with pytest.raises(RecordError, match="it has no sound"):
+        read_sound(tmp_path / "videos/0.mp4")
