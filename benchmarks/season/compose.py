@@ -24,8 +24,8 @@ from pipeline.video.film_reader import FilmReader
 FPS = 24
 CRFS = (18, 38)
 _CHUNK_SECONDS = 20
-_STORY = range(10, 490, _CHUNK_SECONDS)
-"""Starts of the film's parts that stories use, seconds."""
+_STORY = range(10, 490, _CHUNK_SECONDS + 10)
+"""Starts of the film's parts that stories use, seconds. A still shot may not go on from the end of one to the next."""
 _VIEWS = range(1, 9)
 _CORNER = 0.55
 """Side of a corner, as a share of the picture."""

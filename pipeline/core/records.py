@@ -234,7 +234,7 @@ class Scene(Record):
 
 
 class HashedPicture(Record):
-    """One of four pictures a second of a film. A film that was cut by an earlier version has no table of them."""
+    """One of eight pictures a second of a film. A film that was cut by an earlier version has no table of them."""
 
     seconds: float
     hash: str = Field(description="perceptual hash inside the borders, 64 hex digits; empty if too flat")

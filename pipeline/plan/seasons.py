@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from pipeline.core.ingredients import fingerprint
 from pipeline.core.measurements import Looks
-from pipeline.core.records import Clip, Film, Scene
+from pipeline.core.records import Clip, Film, HashedPicture, Scene
 from pipeline.core.stage import is_whole
 from pipeline.core.store import Dataset, FilmFolder
 
-_VERSION = 1
+_VERSION = 2
 """Number to raise whenever the same episodes would give other repeats."""
 MEASURED = ("crop", "cut", "looks")
 """Stages whose results are compared."""
@@ -52,8 +52,11 @@ def compare_episodes(dataset: Dataset, film_ids: Iterable[str]) -> list[str]:
 def _compared(folders: Sequence[FilmFolder]) -> dict[str, Film]:
     """Films of a series with their repeats, by id."""
     films = [folder.film for folder in folders]
-    looks = [folder.stage_record("looks") for folder in folders]
-    made_of = [[film.film_id, record.result if record else None] for film, record in zip(films, looks, strict=True)]
+    records = [[folder.stage_record(stage) for stage in ("cut", "looks")] for folder in folders]
+    made_of = [
+        [film.film_id, *(record and record.result for record in of_film)]
+        for film, of_film in zip(films, records, strict=True)
+    ]
     chapters = [film.model_dump(mode="json")["chapters"] for film in films]
     compared = fingerprint({"version": _VERSION, "episodes": made_of, "chapters": chapters})
     if all(film.compared == compared for film in films):
@@ -61,14 +64,9 @@ def _compared(folders: Sequence[FilmFolder]) -> dict[str, Film]:
     from pipeline.stages.season.alignment import HashedEpisode  # only a build that compares needs these
     from pipeline.stages.season.repeats import repeats_of
 
+    frames_of = _all_frames if all(folder.table_path("hashes").exists() for folder in folders) else _clip_frames
     episodes = [
-        HashedEpisode.of(
-            folder.film_id,
-            film.duration_seconds,
-            folder.read("clips", Clip),
-            folder.read("looks", Looks),
-            folder.read("scenes", Scene),
-        )
+        HashedEpisode.of(folder.film_id, film.duration_seconds, frames_of(folder), folder.read("scenes", Scene))
         for folder, film in zip(folders, films, strict=True)
     ]
     repeats = repeats_of(films, episodes)
@@ -76,3 +74,17 @@ def _compared(folders: Sequence[FilmFolder]) -> dict[str, Film]:
         film.film_id: film.model_copy(update={"repeats": rows, "compared": compared})
         for film, rows in zip(films, repeats, strict=True)
     }
+
+
+def _all_frames(folder: FilmFolder) -> Iterator[tuple[float, str]]:
+    """Yield the times and hashes of a film's frames."""
+    for picture in folder.read("hashes", HashedPicture):
+        yield picture.seconds, picture.hash
+
+
+def _clip_frames(folder: FilmFolder) -> Iterator[tuple[float, str]]:
+    """Yield the times and hashes of the frames in clips, of a film that was cut before there was a table of hashes."""
+    hashes = {row.clip_id: row.hashes for row in folder.read("looks", Looks)}
+    for clip in folder.read("clips", Clip):
+        for number, text in enumerate(hashes.get(clip.clip_id, ())):
+            yield clip.start_seconds + number / float(clip.fps), text

@@ -106,7 +106,7 @@ def cut_film(job: CutJob, progress: Progress) -> CutResult:
             Damage(film_id=film_id, start_seconds=start, end_seconds=end, reason=reason)
             for start, end, reason in reader.damage
         ]
-        return CutResult(chopper.scenes, damage, writer.finish(), restorer.stretches, chopper.hasher.rows)
+        return CutResult(chopper.scenes, damage, writer.finish(), restorer.stretches, chopper.hasher.finish())
 
 
 class _Waiting:

@@ -3,11 +3,14 @@
 The method is that of audio fingerprints (Chromaprint, and Intro Skipper for Jellyfin, which aligns Chromaprint's
 fingerprints of episodes), with the perceptual hashes of `duplicates.py` in place of fingerprints:
 
-1. Frames whose hashes differ in at most 24 bits vote for the offset between their times.
+1. Frames whose hashes differ in at most 40 bits vote for the offset between their times.
 2. Along an offset with enough votes, frames match if they differ in at most 72 bits: other credits over a picture
-   change its hash more than another encoding. Matching frames join to a stretch over gaps of up to 3.5 seconds.
-3. Only clips have hashes. So a stretch extends up to the cut at which the episodes part: over scenes too short for a
-   clip while both episodes cut at the same times.
+   change its hash more than another encoding. A stretch is where more frames match than differ.
+3. A stretch ends at a cut of either episode nearby. Credits may hide its first or last shot, so it also extends to a
+   cut that both episodes have at one time shortly before or after.
+
+Films that were cut by an earlier version have hashes inside clips only. There a stretch extends up to the cut at which
+the episodes part: over scenes too short for a clip while both episodes cut at the same times.
 """
 
 from __future__ import annotations
@@ -19,22 +22,23 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.core.measurements import Looks
-from pipeline.core.records import Clip, Scene
+from pipeline.core.records import Scene
 from pipeline.stages.duplicates import near_pairs
 
-NEAR_BITS, LOOSE_BITS = 24, 72
+NEAR_BITS, LOOSE_BITS = 40, 72
 """Five lines of credits over a small picture change up to 72 bits; one in 100 pairs of frames is so close by chance."""
 GAP_SECONDS = 3.5
 """Longest gap in a stretch, as in Intro Skipper."""
-LEAST_SECONDS = 1.5
-"""Shortest stretch: most of a clip."""
-_STEP_SECONDS = 0.25
-"""Width of a bin of offsets, and largest difference of times that still count as one."""
-_LEAST_VOTES = 4
-"""Half seconds with a near frame that make an offset worth a look, and a stretch real."""
-_MATCHING_SHARE = 0.7
-"""Share of the compared frames of a stretch that match."""
+LEAST_SECONDS = 1.0
+"""Shortest stretch."""
+_STEP_SECONDS = 0.125
+"""Width of a bin of offsets: the distance of hashed frames."""
+_SAME_SECONDS = 0.25
+"""Largest difference of times that still count as one."""
+_LEAST_VOTES = 6
+"""Frames with a near frame that make an offset worth a look, and a stretch real."""
+_COVERED_SECONDS = 0.75
+"""Longest part at either end of a stretch that credits may hide."""
 
 
 @dataclass(frozen=True)
@@ -49,18 +53,12 @@ class HashedEpisode:
 
     @classmethod
     def of(
-        cls, film_id: str, seconds: float, clips: Sequence[Clip], looks: Sequence[Looks], scenes: Sequence[Scene]
+        cls, film_id: str, seconds: float, frames: Iterable[tuple[float, str]], scenes: Sequence[Scene]
     ) -> HashedEpisode:
-        """The episode in the tables of a film."""
-        hashes = {row.clip_id: row.hashes for row in looks}
-        frames = sorted(
-            (clip.start_seconds + number / float(clip.fps), text)
-            for clip in clips
-            for number, text in enumerate(hashes.get(clip.clip_id, ()))
-            if text
-        )
-        packed = np.frombuffer(bytes.fromhex("".join(text for _, text in frames)), np.uint64)
-        times_M = np.array([time for time, _ in frames], np.float64)
+        """The episode by the times and hashes of its frames (in `hashes`, or in `looks`) and its scenes."""
+        hashed = sorted((time, text) for time, text in frames if text)
+        packed = np.frombuffer(bytes.fromhex("".join(text for _, text in hashed)), np.uint64)
+        times_M = np.array([time for time, _ in hashed], np.float64)
         cuts = sorted({0.0, seconds, *(scene.start_seconds for scene in scenes)})
         return cls(film_id, seconds, times_M, packed.reshape(-1, 4), tuple(cuts))
 
@@ -108,7 +106,7 @@ def _stretches(
         offset, count = _best_offset(votes_V2)
         if count < _LEAST_VOTES:
             return
-        explained_V = np.abs(votes_V2[:, 1] - votes_V2[:, 0] - offset) <= 2 * _STEP_SECONDS
+        explained_V = np.abs(votes_V2[:, 1] - votes_V2[:, 0] - offset) <= _SAME_SECONDS
         bits_M = _distances(one, other, offset)
         runs = [_up_to_the_cuts(one, other, offset, bits_M, *run) for run in _runs(one, bits_M)]
         for start, end in _united(runs):
@@ -123,7 +121,7 @@ def _stretches(
 def _united(runs: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
     """Stretches along one offset, those that meet as one."""
     united: list[tuple[float, float]] = []
-    for start, end in runs:
+    for start, end in sorted(runs):
         if united and start <= united[-1][1]:
             united[-1] = (united[-1][0], max(end, united[-1][1]))
         else:
@@ -132,11 +130,11 @@ def _united(runs: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def _best_offset(votes_V2: NDArray[np.float64]) -> tuple[float, int]:
-    """Return the offset for which most half seconds of the first episode vote, and their number."""
+    """Return the offset for which most frames of the first episode vote, and their number."""
     offsets_V = votes_V2[:, 1] - votes_V2[:, 0]
     bins_V = np.floor(offsets_V / _STEP_SECONDS).astype(np.int64)
-    halves_V = np.floor(2 * votes_V2[:, 0]).astype(np.int64)
-    both = np.concatenate([np.stack([bins_V, halves_V], 1), np.stack([bins_V - 1, halves_V], 1)])
+    _, frames_V = np.unique(votes_V2[:, 0], return_inverse=True)
+    both = np.concatenate([np.stack([bins_V, frames_V], 1), np.stack([bins_V - 1, frames_V], 1)])
     bins, counts = np.unique(np.unique(both, axis=0)[:, 0], return_counts=True)
     best = bins[counts.argmax()]  # counts the bin and the next one, as an offset may lie at their border
     return float(np.median(offsets_V[(bins_V == best) | (bins_V == best + 1)])), int(counts.max())
@@ -151,28 +149,32 @@ def _distances(one: HashedEpisode, other: HashedEpisode, offset: float) -> NDArr
         there_M = np.clip(at_M + step, 0, len(other.times_M) - 1)
         apart_M = np.abs(other.times_M[there_M] - wanted_M)
         bits_M = np.bitwise_count(one.hashes_M4 ^ other.hashes_M4[there_M]).sum(1)
-        best_M = np.where(apart_M <= _STEP_SECONDS, np.minimum(best_M, bits_M), best_M)
+        best_M = np.where(apart_M <= _SAME_SECONDS, np.minimum(best_M, bits_M), best_M)
         least_M = np.minimum(least_M, apart_M)
     # a frame beside a clip is not in it: the picture may have moved on
-    return np.where(least_M <= _STEP_SECONDS / 3, best_M, np.inf)
+    return np.where(least_M <= _SAME_SECONDS / 3, best_M, np.inf)
 
 
 def _runs(one: HashedEpisode, bits_M: NDArray[np.float64]) -> Iterator[tuple[float, float]]:
-    """Yield the stretches of matching frames along an offset, without gaps of more than `GAP_SECONDS`."""
+    """Yield the stretches along an offset in which more frames match than differ, as long as possible."""
     compared_M = np.isfinite(bits_M)
     times_C, bits_C = one.times_M[compared_M], bits_M[compared_M]
     matching = np.flatnonzero(bits_C <= LOOSE_BITS)
-    breaks = np.flatnonzero(np.diff(times_C[matching]) > GAP_SECONDS) + 1
-    for run in np.split(matching, breaks):
-        if not run.size:
+    parts = np.split(matching, np.flatnonzero(np.diff(times_C[matching]) > GAP_SECONDS) + 1)
+    waiting = [slice(part[0], part[-1] + 1) for part in parts if part.size]
+    while waiting:
+        part = waiting.pop()
+        if np.count_nonzero(bits_C[part] <= NEAR_BITS) < _LEAST_VOTES:
             continue
-        inside = slice(run[0], run[-1] + 1)
-        start, end = times_C[run[0]], times_C[run[-1]]
-        near = times_C[inside][bits_C[inside] <= NEAR_BITS]
-        votes = len(np.unique(np.floor(2 * near)))
-        share = len(run) / (run[-1] + 1 - run[0])
-        if end - start >= LEAST_SECONDS and votes >= _LEAST_VOTES and share >= _MATCHING_SHARE:
-            yield float(start), float(end)
+        # the part with the largest sum (Kadane); what is left of it and right of it is looked at again
+        sums = np.concatenate([[0], np.cumsum(np.where(bits_C[part] <= LOOSE_BITS, 1, -1))])
+        end = int((sums - np.minimum.accumulate(sums)).argmax())
+        start = int(sums[:end].argmin())
+        run = slice(part.start + start, part.start + end)
+        votes = np.count_nonzero(bits_C[run] <= NEAR_BITS)
+        if times_C[run][-1] - times_C[run][0] >= LEAST_SECONDS and votes >= _LEAST_VOTES:
+            yield float(times_C[run][0]), float(times_C[run][-1])
+        waiting += [slice(part.start, run.start), slice(run.stop, part.stop)]
 
 
 def _up_to_the_cuts(
@@ -184,17 +186,25 @@ def _up_to_the_cuts(
     latest = min(after[0] if after.size else np.inf, one.seconds, other.seconds - offset)
     earliest = max(before[-1] if before.size else -np.inf, 0.0, -offset)
     ours, theirs = np.array(one.cuts), np.array(other.cuts) - offset
-    return -_parting(-ours, -theirs, -start, -earliest), _parting(ours, theirs, end, latest)
+    start, end = -_parting(-ours, -theirs, -start, -earliest), _parting(ours, theirs, end, latest)
+    both = [float(cut) for cut in ours if np.abs(theirs - cut).min() <= _SAME_SECONDS / 2]
+    return -_uncovered([-cut for cut in both], -start), _uncovered(both, end)
+
+
+def _uncovered(both: Sequence[float], end: float) -> float:
+    """Return the end of a stretch whose last shot other credits may hide, if no cut of both episodes is at `end`."""
+    near = [cut for cut in both if abs(cut - end) <= _COVERED_SECONDS]
+    return end if any(cut <= end + _STEP_SECONDS for cut in near) else max([end, *near])
 
 
 def _parting(ours: NDArray[np.float64], theirs: NDArray[np.float64], end: float, latest: float) -> float:
     """Time after `end`, and up to `latest`, of the last cut that both have before the first that only one has."""
-    cuts = sorted(cut for cuts in (ours, theirs) for cut in cuts if end - _STEP_SECONDS < cut <= latest + _STEP_SECONDS)
+    cuts = sorted(cut for cuts in (ours, theirs) for cut in cuts if end - _SAME_SECONDS < cut <= latest + _SAME_SECONDS)
     reached = None
     for cut in cuts:
         if cut - (end if reached is None else reached) > GAP_SECONDS:
             break
-        if any(np.abs(each - cut).min(initial=np.inf) > _STEP_SECONDS for each in (ours, theirs)):
+        if any(np.abs(each - cut).min(initial=np.inf) > _SAME_SECONDS for each in (ours, theirs)):
             reached = cut if reached is None else reached
             break
         reached = cut

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -85,6 +86,27 @@ def test_a_stretch_is_found_up_to_its_cuts_in_other_encodings_and_under_credits(
     other = episode("b", source.shots(25, 3.5), under_credits, source.shots(10, 5), gap=6)
     [found] = find_alignments([one, other])
     assert (found.start, found.end, found.offset) == pytest.approx((10, 30, 15), abs=0.3)
+
+
+def test_a_first_shot_under_credits_belongs_to_the_stretch() -> None:
+    source = Shots()
+    first, shared = source.shots(0.5, 0.5), source.shots(20)
+    one = episode("a", source.shots(10), first, shared, source.shots(30), margin=0)
+    other = episode("b", source.shots(25), source.coded(first, 120), source.coded(shared), source.shots(9), margin=0)
+    known = replace(other, cuts=tuple(cut for cut in other.cuts if cut != 25.5))
+    [found] = find_alignments([one, known])
+    assert (found.start, found.end, found.offset) == pytest.approx((10, 30.5, 15), abs=0.1)
+
+
+def test_a_still_shot_is_found_where_it_is_and_a_picture_of_half_a_second_is_not() -> None:
+    source = Shots()
+    still = [np.repeat(source.shots(3)[0][:1], 4 * FPS, axis=0)]
+    longer = [np.repeat(still[0][:1], 9 * FPS, axis=0)]
+    glimpse = source.shots(0.5, 0.5)
+    one = episode("a", source.shots(10, 5), still, source.shots(11), glimpse, source.shots(9), margin=0)
+    other = episode("b", source.shots(20), source.coded(longer), source.shots(8), glimpse, source.shots(9), margin=0)
+    [found] = find_alignments([one, other])
+    assert (found.start, found.end) == pytest.approx((10, 14), abs=0.1)
 
 
 def test_episodes_without_a_common_picture_share_nothing() -> None:
