@@ -170,7 +170,7 @@ def instruction_ids(tokenizer: LlamaTokenizer, instruction: str) -> list[int]:
     printable = "".join(" " if unicodedata.category(c) in ("Cc", "Cs") else c for c in instruction)
     text = " ".join(printable.split())
     if not text:
-        raise UserError("the instruction is empty: say what happens, such as `Qiqi runs along the beach at dusk`")
+        raise UserError("the instruction is empty: say what happens, such as `run along the beach at dusk`")
     # The byte-pair model alone: it matches no added token and prepends no space.
     ids = [piece.id for piece in tokenizer.backend_tokenizer.model.tokenize(text.replace(" ", "▁"))]
     if len(ids) > MOST_INSTRUCTION_TOKENS:

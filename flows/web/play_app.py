@@ -4,6 +4,7 @@
 
 GET    /                                  the page, from the package
 GET    /api/info                          words to choose from, what can be played, and the initial values
+POST   /api/lengths                       tokens of an instruction, before it is played
 POST   /api/games                         create a game
 GET    /api/games/ID                      its turns, and the drawing in progress
 POST   /api/games/ID/turns                request the next turn of any branch
@@ -19,8 +20,8 @@ import asyncio
 import os
 import sys
 import webbrowser
-from collections.abc import AsyncIterator
-from contextlib import closing
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from functools import partial
 from importlib.resources import files
@@ -42,7 +43,7 @@ from models.checkpoint import Checkpoint
 from models.config import ModelConfig, Sampling
 from models.engine import Engine
 from models.engine_options import EngineOptions
-from models.tokens import instruction_ids
+from models.tokens import MOST_INSTRUCTION_TOKENS, instruction_ids
 from models.turns import Values
 from pipeline.core.atomic import replacing
 from pipeline.core.errors import DiskError, UserError
@@ -64,6 +65,21 @@ class Move(BaseModel):
     after: str | None
     """Id of the turn before; None is the start of the game."""
     instruction: str
+
+
+class Draft(BaseModel):
+    """Instruction that is being written."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    instruction: str
+
+
+class Length(BaseModel):
+    """Length of an instruction, in tokens of the game model."""
+
+    tokens: int
+    most: int
 
 
 class Step(BaseModel):
@@ -122,6 +138,11 @@ def make_app(games: Games, config: ModelConfig) -> FastAPI:
     def read_info() -> dict[str, Any]:
         return info
 
+    @app.post("/api/lengths")
+    def read_length(draft: Draft) -> Length:
+        with _mistakes_of_players():
+            return Length(tokens=len(games.check(draft.instruction)), most=MOST_INSTRUCTION_TOKENS)
+
     _add_errors(app)
     _add_games(app, games)
     _add_media(app)
@@ -152,6 +173,17 @@ def _add_errors(app: FastAPI) -> None:
     app.add_exception_handler(UnplayableError, lambda _, error: error_reply(409, str(error)))
     for failure in (UserError, RecordError):
         app.add_exception_handler(failure, fail)
+
+
+@contextmanager
+def _mistakes_of_players() -> Iterator[None]:
+    """Turn a mistake in an instruction into a reply with its message."""
+    try:
+        yield
+    except (DiskError, GameError, UnplayableError):
+        raise
+    except UserError as error:
+        raise HTTPException(422, str(error)) from error
 
 
 def _folder(game_id: str, request: Request) -> GameFolder:
@@ -187,13 +219,8 @@ def _add_games(app: FastAPI, games: Games) -> None:
 
     @app.post("/api/games/{game_id}/turns", status_code=202)
     def ask_for_turn(game_id: str, folder: Folder, move: Move) -> Step:  # noqa: ARG001
-        try:
-            drawing = games.draw(game_id, move.after, move.instruction)
-        except (DiskError, GameError, UnplayableError):
-            raise
-        except UserError as error:
-            raise HTTPException(422, str(error)) from error
-        return _step(games, drawing)
+        with _mistakes_of_players():
+            return _step(games, games.draw(game_id, move.after, move.instruction))
 
     @app.delete("/api/games/{game_id}/drawing")
     def cancel(game_id: str, folder: Folder) -> dict[str, str]:  # noqa: ARG001 - an unknown game has no folder

@@ -13,7 +13,7 @@ import threading
 import time
 import traceback
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -118,10 +118,10 @@ class Games:
         folder: parent of the game folders, each named by its id.
         engine: draws the turns; used by one thread at a time.
         settings: settings of the engine; a game with other settings can be viewed but not continued.
-        check: called with every instruction before it is queued; raises a UserError to refuse it.
+        check: returns the tokens of an instruction, or raises a UserError to refuse it; called before it is queued.
     """
 
-    def __init__(self, folder: Path, engine: TurnMaker, settings: GameSettings, check: Callable[[str], object]) -> None:
+    def __init__(self, folder: Path, engine: TurnMaker, settings: GameSettings, check: Callable[[str], Sized]) -> None:
         self.folder = folder
         self.engine = engine
         self.settings = settings

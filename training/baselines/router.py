@@ -177,5 +177,5 @@ def _story_text(story: Sequence[StoryTurn]) -> str:
 def _checked(instruction: str) -> str:
     text = " ".join(instruction.split())
     if not text:
-        raise UserError("the instruction is empty: say what happens, such as `Qiqi runs along the beach at dusk`")
+        raise UserError("the instruction is empty: say what happens, such as `run along the beach at dusk`")
     return text

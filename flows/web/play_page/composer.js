@@ -1,13 +1,19 @@
 // Where the player writes: either the three fields or free text, as an instruction for the next turn.
 
+import { RequestError } from "./api.js";
+import { readLength } from "./game.js";
 import { at, element } from "./page.js";
-import { compose, parse } from "./words.js";
+import { compose, parse, splitTimes } from "./words.js";
+
+const PAUSE_MS = 300;
 
 const chip = (textContent, onclick) => element("button", { type: "button", className: "chip", textContent, onclick });
 
 export class Composer {
   #asking = null; // the player's request, until it is answered
   #waiting = false;
+  #pause = null; // timer until the writing is measured
+  #first = null; // whether the next turn is the first of its game
 
   constructor(play, cancel) {
     this.form = at("composer");
@@ -40,7 +46,7 @@ export class Composer {
 
   get instruction() {
     if (this.mode === "free") return at("free-text").value.trim().replace(/\s+/g, " "); // an instruction is one line
-    return compose(this.#characters(), at("motion-text").value.trim(), at("background-text").value.trim());
+    return this.#line();
   }
 
   /** Offers the characters, motions and places met in training, and says what can be played. */
@@ -50,7 +56,9 @@ export class Composer {
     at("names").replaceChildren(...words.map((word) => this.#wordButton(word)));
     at("names").hidden = words.length === 0;
     this.#offerFor("motion-text", at("motions"), motions);
-    this.#offerFor("background-text", at("places"), places);
+    const apart = splitTimes(places);
+    this.#offerFor("background-text", at("places"), apart.places);
+    this.#offerTimes(apart.times);
     at("about").textContent = about;
     at("about").hidden = !about;
     at("drawn").textContent = drawn;
@@ -59,6 +67,10 @@ export class Composer {
 
   ask(first) {
     at("ask").textContent = first ? "Who begins, and how?" : "What happens next?";
+    if (first === this.#first) return;
+    this.#first = first;
+    this.#chooseTime();
+    this.#preview();
   }
 
   /** Shows that a turn is being drawn, or no longer. */
@@ -68,7 +80,7 @@ export class Composer {
       const focused = document.activeElement === at(waiting ? "play" : "cancel");
       this.#waiting = at("play").disabled = waiting;
       at("play").textContent = waiting ? "Drawing" : "Play";
-      if (focused) at(waiting ? "cancel" : "play").focus();
+      if (focused) at(waiting ? "cancel" : "play").focus({ preventScroll: true });
     }
   }
 
@@ -76,6 +88,7 @@ export class Composer {
   clear(sent) {
     if (this.instruction !== sent) return;
     at("motion-text").value = at("free-text").value = "";
+    this.#chooseTime();
     this.#preview();
   }
 
@@ -153,28 +166,66 @@ export class Composer {
     });
   }
 
-  /** Fills a field with the word that is clicked, or empties it again. */
   #offerFor(field, group, words) {
     const fill = (word) => {
-      at(field).value = at(field).value.trim() === word ? "" : word;
+      at(field).value = word;
       this.#preview();
     };
     group.replaceChildren(...words.map((word) => chip(word, () => fill(word))));
     group.hidden = words.length === 0;
   }
 
+  #offerTimes(times) {
+    const radio = (value) => element("input", { type: "radio", name: "time", value });
+    const label = (value) => element("label", {}, radio(value), element("span", { textContent: value || "unchanged" }));
+    at("times").replaceChildren(...["", ...times].map(label));
+    at("time").hidden = times.length === 0;
+    this.#chooseTime();
+  }
+
+  /** A first turn has a time of day; later ones keep it unless told otherwise. */
+  #chooseTime() {
+    const [unchanged, ...times] = at("times").querySelectorAll("input");
+    if (!times.length) return;
+    unchanged.parentElement.hidden = this.#first;
+    (this.#first ? times[0] : unchanged).checked = true;
+  }
+
+  #line() {
+    const [time, place] = [this.form.elements.time?.value ?? "", at("background-text").value.trim()];
+    const background = !time || !place || place.startsWith(`${time} `) ? place : `${time} ${place}`;
+    return compose(this.#characters(), at("motion-text").value.trim(), background);
+  }
+
   #preview() {
     at("preview").textContent = this.mode === "fields" ? this.instruction : "";
+    clearTimeout(this.#pause);
+    this.#pause = setTimeout(() => this.#measure(), PAUSE_MS);
     for (const [field, group] of [["motion-text", "motions"], ["background-text", "places"]])
       for (const button of at(group).children) button.ariaPressed = String(button.textContent === at(field).value.trim());
+  }
+
+  /** Says how much of the limit the instruction takes, once the player pauses. */
+  async #measure() {
+    const measured = this.instruction;
+    let said = "";
+    try {
+      if (measured) {
+        const { tokens, most } = await readLength(measured);
+        said = `${tokens} of ${most} tokens`;
+      }
+    } catch (error) {
+      if (!(error instanceof RequestError)) throw error;
+      if (error.status === 422) said = error.message; // too long; a lost server is told when the player plays
+    }
+    if (measured === this.instruction) at("length").textContent = said;
   }
 
   /** The other way of writing takes over what is written, where it can say it. */
   #switch() {
     const free = this.mode === "free";
     localStorage.setItem("mode", this.mode);
-    const line = compose(this.#characters(), at("motion-text").value.trim(), at("background-text").value.trim());
-    if (free && at("motion-text").value.trim() && !at("free-text").value.trim()) at("free-text").value = line;
+    if (free && at("motion-text").value.trim() && !at("free-text").value.trim()) at("free-text").value = this.#line();
     if (!free) this.#fill(parse(at("free-text").value));
     this.#setMode(this.mode);
     this.focus();
@@ -185,7 +236,9 @@ export class Composer {
     for (const box of at("cast").querySelectorAll("input:checked")) box.checked = false;
     for (const name of fields.characters) this.#choose(name);
     at("motion-text").value = fields.motion;
-    at("background-text").value = fields.background;
+    const time = [...at("times").querySelectorAll("input")].find(({ value }) => value && fields.background.startsWith(`${value} `));
+    if (time) time.checked = true;
+    at("background-text").value = fields.background.slice(time ? time.value.length + 1 : 0);
     at("free-text").value = "";
   }
 

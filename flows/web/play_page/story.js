@@ -12,7 +12,7 @@ export function showStrip(game, tree, path, viewed, look) {
   strip.replaceChildren(...frames);
   if (focused) frames[Math.min(focused, frames.length) - 1]?.firstElementChild.focus({ preventScroll: true });
   const shown = frames.find((item) => item.ariaCurrent);
-  if (shown) strip.scrollTop = shown.offsetTop - strip.clientHeight / 2 + shown.clientHeight / 2;
+  if (shown) strip.scrollLeft = shown.offsetLeft - strip.clientWidth / 2 + shown.clientWidth / 2;
 }
 
 function frame(game, tree, turn, number, isViewed, look) {

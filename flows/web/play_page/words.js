@@ -17,6 +17,15 @@ export function parse(text) {
   return { characters, motion: found.motion, background: found.background ?? "" };
 }
 
+const TIMES = ["daytime", "morning", "evening", "night"];
+
+/** Places apart from the times of day that stand before them, as in "night beach". */
+export function splitTimes(places) {
+  const timeOf = (place) => TIMES.find((time) => place.startsWith(`${time} `) && places.includes(place.slice(time.length + 1)));
+  const met = new Set(places.map(timeOf));
+  return { places: places.filter((place) => !timeOf(place)), times: TIMES.filter((time) => met.has(time)) };
+}
+
 /** An instruction as it is told on the page. */
 export function told(instruction) {
   const fields = parse(instruction);

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import av
 import pytest
-from playwright.sync_api import Browser, Route, expect
+from playwright.sync_api import Browser, Request, Route, expect
 
 from tests.support.servers.chromium import wait_until
 from tests.support.servers.played_page import CAST, CONFIG, CONTRASTS, SIZES, Served, meter, opened, play, served
@@ -51,23 +51,59 @@ def test_a_game_from_the_first_choice_to_the_film(
 
 
 def test_words_of_the_training_data_are_clicked(chromium: Browser, tmp_path: Path) -> None:
-    known = {"motions": ("walk", "fly on a broom"), "places": ("beach", "night beach"), "about": "Only dogs & <cats>."}
+    places = ("beach", "night beach", "town", "daytime town", "night sky")
+    known = {"motions": ("walk", "fly on a broom"), "places": places, "about": "Only dogs & <cats>."}
     with served(tmp_path, config=CONFIG.replaced(**known)) as game, opened(chromium, game) as page:
         expect(page.get_by_text(known["about"])).to_be_visible()
         motions, places = (page.get_by_role("group", name=name) for name in ("Known motions", "Known places"))
         page.locator(".chip", has_text="Ponyo").first.click()
         motions.get_by_role("button", name="walk").click()
         motions.get_by_role("button", name="fly on a broom").click()
-        places.get_by_role("button", name="night beach").click()
+        expect(places.get_by_role("button")).to_have_text(["beach", "town", "night sky"])
+        places.get_by_role("button", name="beach").click(click_count=2)  # the second click changes nothing
         preview = page.locator("#preview")
-        expect(preview).to_have_text("Character: Ponyo; Motion: fly on a broom; Background: night beach.")
+        expect(preview).to_have_text("Character: Ponyo; Motion: fly on a broom; Background: daytime beach.")
         pressed = [button.get_attribute("aria-pressed") for button in motions.get_by_role("button").all()]
         assert pressed == ["false", "true"]
-        places.get_by_role("button", name="night beach").click()
-        expect(preview).to_have_text("Character: Ponyo; Motion: fly on a broom.")
+        page.locator("#times").get_by_text("night").click()
+        play(page, "walk")
+        assert game.engine.seen[0][1] == "Character: Ponyo; Motion: walk; Background: night beach."
+        expect(page.get_by_role("radio", name="unchanged")).to_be_checked()
+        play(page, "fly on a broom")
+        assert game.engine.seen[1][1] == "Character: Ponyo; Motion: fly on a broom; Background: beach."
         page.get_by_text("Free text").click()
         page.get_by_role("group", name="Insert a word").get_by_role("button", name="beach", exact=True).click()
         assert page.get_by_role("textbox", name="Instruction").input_value().endswith("beach ")
+
+
+def test_the_film_stays_in_view_with_the_button_and_all_choices(
+    chromium: Browser, tmp_path: Path, size: tuple[int, int]
+) -> None:
+    motions = tuple(f"motion {number}" for number in range(60))
+    with (
+        served(tmp_path, config=CONFIG.replaced(motions=motions, places=("beach", "night beach"))) as game,
+        opened(chromium, game, size) as page,
+    ):
+        for motion in ("walk", "run", "a very long motion " * 6):
+            play(page, motion)
+            for name in ("#shot", "#play"):
+                expect(page.locator(name)).to_be_in_viewport(ratio=0.9)
+        page.locator("#times").scroll_into_view_if_needed()
+        expect(page.locator("#shot")).to_be_in_viewport(ratio=0.9)
+        last = page.locator("#motions button").last
+        last.scroll_into_view_if_needed()
+        expect(last).to_be_in_viewport()
+        assert page.evaluate("strip.clientHeight") >= 90
+        assert page.evaluate("motions.scrollHeight > motions.clientHeight"), "and a shadow says so"
+
+
+def test_the_length_is_shown_while_writing(chromium: Browser, game: Served) -> None:
+    with opened(chromium, game) as page:
+        page.locator("#motion-text").fill("walk along the shore")
+        expect(page.locator("#length")).to_have_text("5 of 200 tokens")
+        page.get_by_text("Free text").click()
+        page.locator("#free-text").fill("word " * 201)
+        expect(page.locator("#length")).to_contain_text("201 tokens, at most 200 fit")
 
 
 def test_free_text_takes_over_the_fields_and_gives_them_back(chromium: Browser, game: Served) -> None:
@@ -124,13 +160,14 @@ def test_a_double_click_before_the_page_is_ready_plays_once(chromium: Browser, g
     wait = {"GET": 400, "POST": 900}
     routes = {"**/api/*": lambda route: late(route, wait[route.request.method])}
     with opened(chromium, game, routes=routes) as page:
-        made: list[str] = []
-        page.on("request", lambda request: made.append(request.url) if request.method == "POST" else None)
+        sent: list[Request] = []
+        page.on("request", lambda request: sent.append(request))  # noqa: PLW0108 - playwright looks at the function
         page.locator("#motion-text").fill("walk")
         page.get_by_role("button", name="Play", exact=True).dblclick()
         expect(page.locator("#strip li")).to_have_count(1)
         expect(page.locator("#complaint")).to_be_hidden()
-        assert [url.rpartition("/")[2] for url in made] == ["games", "turns"]
+        made = [request.url.rpartition("/")[2] for request in sent if request.method == "POST"]
+        assert [name for name in made if name != "lengths"] == ["games", "turns"]
 
 
 def test_two_pages_of_one_game(chromium: Browser, game: Served) -> None:

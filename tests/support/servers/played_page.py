@@ -107,12 +107,13 @@ def settings(checkpoint: str = "gradients") -> GameSettings:
     return GameSettings(checkpoint=checkpoint, window_turns=5, fps=8)
 
 
-def check(instruction: str) -> None:
-    """Raise for instructions that the real engine rejects too."""
+def check(instruction: str) -> list[str]:
+    """Return the words of an instruction. Raises for those that the real engine rejects too."""
     if not instruction.strip():
-        raise UserError("the instruction is empty: say what happens, such as `Qiqi runs along the beach at dusk`")
+        raise UserError("the instruction is empty: say what happens, such as `run along the beach at dusk`")
     if len(instruction.split()) > 200:
         raise UserError(f"the instruction has {len(instruction.split())} tokens, at most 200 fit: shorten it")
+    return instruction.split()
 
 
 @dataclass
