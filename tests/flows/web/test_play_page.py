@@ -161,7 +161,7 @@ def test_a_double_click_before_the_page_is_ready_plays_once(chromium: Browser, g
     routes = {"**/api/*": lambda route: late(route, wait[route.request.method])}
     with opened(chromium, game, routes=routes) as page:
         sent: list[Request] = []
-        page.on("request", lambda request: sent.append(request))  # noqa: PLW0108 - playwright looks at the function
+        page.on("request", lambda request: sent.append(request))
         page.locator("#motion-text").fill("walk")
         page.get_by_role("button", name="Play", exact=True).dblclick()
         expect(page.locator("#strip li")).to_have_count(1)
