@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 Trainer = Literal[
     "musubi-tuner", "diffusion-pipe", "onetrainer", "ai-toolkit", "simpletuner",
-    "diffsynth", "finetrainers", "videox-fun", "folder", "huggingface",
+    "diffsynth", "finetrainers", "videox-fun", "ltx-trainer", "folder", "huggingface",
 ]  # fmt: skip
-Preset = Literal["wan", "hunyuan", "ltx", "cogvideox"]
+Preset = Literal["wan", "hunyuan", "ltx", "cogvideox", "ltx2", "h3"]
 """Families of models, with their frames, rate and size."""
 
 

@@ -47,9 +47,13 @@ class CaptionStyle:
 
     def of(self, caption: Caption | None, said: Sequence[SpokenLine] = ()) -> str | None:
         """Return the caption of a clip, and what is said in it in quotes; None if it has no caption of this form."""
-        if caption is None or caption.fault:
-            return None
-        text = " ".join(_FORMS[self.form](self._renamed(caption)).split())
+        return self.joined([caption], said)
+
+    def joined(self, captions: Sequence[Caption | None], said: Sequence[SpokenLine] = ()) -> str | None:
+        """Return the captions of clips in a row as one caption that says nothing twice, then what is said."""
+        usable = (caption for caption in captions if caption and not caption.fault)
+        texts = [" ".join(_FORMS[self.form](self._renamed(caption)).split()) for caption in usable]
+        text = _JOINED[self.form]([text for text in texts if text])
         if not text:
             return None
         text = " ".join([text, *map(self._quoted, said)])
@@ -151,4 +155,22 @@ _FORMS: Mapping[CaptionForm, Callable[[Caption], str]] = {
     CaptionForm.instruction: _instruction,
     CaptionForm.sentence: lambda caption: caption.sentence or "",
     CaptionForm.tags: _tags,
+}
+
+
+def _joined_instructions(lines: Sequence[str]) -> str:
+    """The first line, then of each later line what is new in it: Character: Ponyo; Motion: run. Motion: jump."""
+    before, texts = [""], []
+    for line in lines:
+        parts = line.removesuffix(".").split("; ")
+        if new := [part for part in parts if part not in before]:
+            texts.append("; ".join(new) + ".")
+        before = parts
+    return " ".join(texts)
+
+
+_JOINED: Mapping[CaptionForm, Callable[[Sequence[str]], str]] = {
+    CaptionForm.instruction: _joined_instructions,
+    CaptionForm.sentence: lambda sentences: " ".join(dict.fromkeys(sentences)),
+    CaptionForm.tags: lambda texts: ", ".join(dict.fromkeys(tag for text in texts for tag in text.split(", "))),
 }

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pipeline.core.config import Config, SoundSettings, recorded
-from pipeline.core.dialogue import NO_DIALOGUE, Dialogue, SpokenLine
 from pipeline.core.errors import UserError
 from pipeline.core.plain_text import counted, first_few
-from pipeline.core.records import Clip, Verdict
+from pipeline.core.records import Verdict
 from pipeline.core.stage import is_whole
 from pipeline.core.store import ClipFormat, Dataset, FilmFolder
 from pipeline.publish.export.captions import CaptionForm, CaptionStyle, check_style
+from pipeline.publish.export.clips import ClipForm, ExportClip
 from pipeline.publish.export.film_checks import (
     check_available,
     check_rate,
@@ -29,13 +29,11 @@ from pipeline.publish.export.film_checks import (
 )
 from pipeline.publish.export.folder import check_folder, check_room_for_copies, check_room_for_cuts
 from pipeline.publish.export.recut import CutLog, Span, spans_to_cut
-from pipeline.publish.export.trainers import PRESETS, Preset, TableKind, Trainer, pace
-from pipeline.publish.samples import is_by_rules_alone
+from pipeline.publish.export.trainers import PRESETS, Preset, TableKind, Trainer
 from pipeline.publish.seen_clips import ClipChoice, SeenClip, seen_clips
 from pipeline.remote.objects import is_address
 from pipeline.reviews.applied import carried_over, load_reviews, read_reviewed, review_path
 
-RULES = "rules"
 _FILMS_NAMED = 6
 """Films that a notice names."""
 
@@ -63,19 +61,6 @@ class ExportRequest:
 
 
 @dataclass(frozen=True)
-class ExportClip:
-    """A clip of the export: its file, relative to the export, and its caption."""
-
-    seen: SeenClip
-    file: str
-    caption: str
-    source: Path
-    """Clip file of the dataset."""
-    said: tuple[SpokenLine, ...] | None = None
-    """Lines heard in the clip, in seconds from its start, if the export has dialogue and the film subtitles."""
-
-
-@dataclass(frozen=True)
 class ExportPlan:
     """Export that has been checked."""
 
@@ -94,7 +79,8 @@ class ExportPlan:
     @property
     def sound(self) -> SoundSettings | None:
         """Settings of the sound in the files; None without sound."""
-        return self.config.sound if self.dataset.record.keeps_sound else None
+        wanted = self.dataset.record.keeps_sound or (self.cuts and self.family is not None and self.family.spans)
+        return self.config.sound if wanted else None
 
     def to_cut(self, log: CutLog, folder: FilmFolder) -> tuple[Span, ...]:
         """Spans of a film whose files are not in the export yet."""
@@ -118,11 +104,12 @@ def make_plan(dataset: Dataset, request: ExportRequest, stages: Sequence[str]) -
     config = recorded(dataset.record.config, dataset.root)
     kept, notices = _kept(dataset, request.choice, stages)
     notices += _unpublished(dataset, config)
-    form, clips, more = _captioned(dataset, request, kept, notices)
-    _check_table(request, clips)
-    clips_format = _format_of(clips)
+    clips_format = _format_of(kept)
     family = _family(request, clips_format)
     cuts = request.preset is not None and request.preset.clips != clips_format
+    form = request.form or request.trainer.form
+    clips, more = _captioned(dataset, request, kept, notices, cuts=cuts)
+    _check_table(request, clips)
     notices += more
     plan = ExportPlan(request, dataset, config, clips, form, clips_format, family, cuts=cuts, notices=tuple(notices))
     return _checked_films(plan) if cuts else _checked_files(plan)
@@ -172,53 +159,18 @@ def _unpublished(dataset: Dataset, config: Config) -> list[str]:
 
 
 def _captioned(
-    dataset: Dataset, request: ExportRequest, kept: Sequence[SeenClip], known: Sequence[str]
-) -> tuple[CaptionForm, tuple[ExportClip, ...], list[str]]:
+    dataset: Dataset, request: ExportRequest, kept: Sequence[SeenClip], known: Sequence[str], *, cuts: bool
+) -> tuple[tuple[ExportClip, ...], list[str]]:
     """The clips with a caption of the wanted form, and notices about the others; an error has the `known` notices."""
-    form = request.form or request.trainer.form
-    style = CaptionStyle(form, request.trigger, request.names)
+    style = CaptionStyle(request.form or request.trainer.form, request.trigger, request.names)
     check_style(style, {name for seen in kept for name in (seen.answer and seen.answer.characters) or ()})
-    if request.dialogue and form is CaptionForm.tags:
+    if request.dialogue and style.form is CaptionForm.tags:
         raise UserError("--dialogue: tags hold no speech; give --captions sentence or instruction")
-    clips, notices = [], []
-    spoken = {film: _Spoken.of(dataset.folder(film), request) for film in {seen.clip.film_id for seen in kept}}
-    for seen in kept:
-        folder, dialogue = dataset.folder(seen.clip.film_id), spoken[seen.clip.film_id]
-        if caption := style.of(seen.answer, dialogue.quotes(seen.clip)):
-            file = _file_of(request.trainer, seen)
-            heard = dialogue.lines(seen.clip)
-            clips.append(ExportClip(seen, file, caption, folder.clip_path(seen.clip.clip_id), heard))
-    if not clips:
-        raise UserError("; ".join([_no_captions(form, by_rules=dataset.record.captioner == RULES), *known]))
-    if missing := len(kept) - len(clips):
-        notices.append(f"{missing} of {len(kept)} clips left out: they have no {form} as caption")
-    if by_rules := sum(is_by_rules_alone(said) for clip in clips if (said := clip.seen.answer)):
-        notices.append(f"{by_rules} of {len(clips)} captions come from rules alone and name no subject or character")
-    return form, tuple(clips), notices
-
-
-@dataclass(frozen=True)
-class _Spoken:
-    """Dialogue of a film in the spans that an export shows, which a preset makes longer or shorter than the clips."""
-
-    dialogue: Dialogue
-    preset_seconds: float | None
-
-    @classmethod
-    def of(cls, folder: FilmFolder, request: ExportRequest) -> _Spoken:
-        if not request.dialogue:
-            return cls(NO_DIALOGUE, None)
-        preset = request.preset
-        return cls(Dialogue.of(folder), float(preset.frames * pace(folder.film) / preset.fps) if preset else None)
-
-    def lines(self, clip: Clip) -> tuple[SpokenLine, ...] | None:
-        return self.dialogue.within(*self._span(clip))
-
-    def quotes(self, clip: Clip) -> tuple[SpokenLine, ...]:
-        return self.dialogue.mostly_within(*self._span(clip))
-
-    def _span(self, clip: Clip) -> tuple[float, float]:
-        return clip.start_seconds, clip.start_seconds + self.preset_seconds if self.preset_seconds else clip.end_seconds
+    form = ClipForm(request.trainer, style, request.preset if cuts else None, dialogue=request.dialogue)
+    try:
+        return form.clips(dataset, kept)
+    except UserError as error:
+        raise UserError("; ".join([str(error), *known])) from error
 
 
 def _check_table(request: ExportRequest, clips: Sequence[ExportClip]) -> None:
@@ -236,27 +188,10 @@ def _check_table(request: ExportRequest, clips: Sequence[ExportClip]) -> None:
                 )
 
 
-def _no_captions(form: CaptionForm, *, by_rules: bool) -> str:
-    if not by_rules:
-        return f"no chosen clip has a caption as {form}; choose another with --captions, or build with captions"
-    return (
-        f"the captions are made by rules, which write no {form} for these clips; "
-        "build with --captioner server, review the clips, or give --captions instruction"
-    )
-
-
-def _file_of(trainer: Trainer, seen: SeenClip) -> str:
-    """Path of a clip in the export; for the hub with a folder per film, because it allows 10,000 files per folder."""
-    name = f"{seen.clip.clip_id}.mp4"
-    if trainer.is_hub:
-        return f"{seen.split}/{seen.clip.film_id}/{name}"
-    return f"{trainer.folder}/{name}" if trainer.folder else name
-
-
-def _format_of(clips: Sequence[ExportClip]) -> ClipFormat:
+def _format_of(kept: Sequence[SeenClip]) -> ClipFormat:
     formats = Counter(
         ClipFormat(frames=clip.frames, fps=clip.fps, width=clip.width, height=clip.height)
-        for clip in (one.seen.clip for one in clips)
+        for clip in (seen.clip for seen in kept)
     )
     if len(formats) > 1:
         raise UserError("the films were cut with different settings; build them again together, or choose --film")
@@ -267,6 +202,8 @@ def _family(request: ExportRequest, clips: ClipFormat) -> Preset | None:
     """Preset of the models that the export is for: the request's, or a preset with the frames and rate of the clips."""
     trainer = request.trainer
     if request.preset:
+        if trainer.is_hub and request.preset.spans:
+            raise UserError(f"--preset {request.preset.name}: the hub's table describes single clips; use --for folder")
         if trainer.presets and request.preset.name not in trainer.presets:
             why = trainer.unfit.get(request.preset.name, "it has no training for these models, or none known here")
             raise UserError(f"{trainer.title}, --preset {request.preset.name}: {why}; {_presets(trainer)}")
@@ -281,8 +218,7 @@ def _family(request: ExportRequest, clips: ClipFormat) -> Preset | None:
             f"the clips are {clips.width}x{clips.height}, and {trainer.title} trains models whose width and height are "
             f"multiples of {alike[0].side}; {_presets(trainer)}"
         )
-    multiples = sorted({PRESETS[name].multiple for name in trainer.presets})
-    taken = " or ".join(f"{multiple}n + 1" for multiple in multiples)
+    taken = " or ".join(sorted({PRESETS[name].taken for name in trainer.presets}))
     raise UserError(
         f"the clips have {clips.frames} frames at {float(clips.fps):g} a second, and {trainer.title} trains models of "
         f"{taken} frames at their own rate: it would drop or repeat some; {_presets(trainer)}"
@@ -311,10 +247,14 @@ def _checked_films(plan: ExportPlan) -> ExportPlan:
     """Check that films are fast enough and available; leave out clips whose last frame is in the next scene."""
     preset = plan.family
     assert preset is not None
-    notices, inside = [*plan.notices, *length_notices(plan.format, preset.clips)], set[str]()
+    notices, inside = [*plan.notices], set[str]()
+    if not preset.spans:
+        notices += length_notices(plan.format, preset.clips)
     for folder in plan.folders:
         check_rate(folder.film, preset)
         notices += film_notices(folder.film, preset)
+        if plan.sound and folder.film.audio_tracks == ():
+            notices.append(f"{folder.film.name} has no sound track, so its clips have no sound")
         inside |= inside_scenes(folder, preset)
     clips = tuple(clip for clip in plan.clips if clip.seen.clip.clip_id in inside)
     if not clips:

@@ -22,6 +22,7 @@ from pipeline.core.records import Crop, RecordError
 from pipeline.core.store import FilmFolder
 from pipeline.publish.clip_video import published_video
 from pipeline.publish.export.captions import webvtt
+from pipeline.publish.export.clips import ExportClip
 from pipeline.publish.export.folder import (
     ExportNote,
     check_folder,
@@ -34,7 +35,7 @@ from pipeline.publish.export.folder import (
     text_hash,
     write_note,
 )
-from pipeline.publish.export.plan import ExportClip, ExportPlan
+from pipeline.publish.export.plan import ExportPlan
 from pipeline.publish.export.recut import CutLog, RecutJob, Span, cut_spans, settings_of_cut
 from pipeline.publish.export.texts import common_files
 from pipeline.publish.export.trainers import pace

@@ -21,7 +21,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from pipeline.core.measurements import QUALITY
 from pipeline.core.records import Film
 from pipeline.publish.card_text import NOT_STATED, Markdown, as_yaml, licence_id, rendered_card, size_category
-from pipeline.publish.export.plan import ExportClip, ExportPlan
+from pipeline.publish.export.clips import ExportClip
+from pipeline.publish.export.plan import ExportPlan
 from pipeline.publish.export.trainers import Table
 from pipeline.publish.samples import SPLITS, Split
 
@@ -86,6 +87,8 @@ def common_files(plan: ExportPlan, clips: Sequence[ExportClip]) -> dict[str, str
 
 def _table(table: Table, plan: ExportPlan, clips: Sequence[ExportClip]) -> str:
     rows = [table.row(clip.file, clip.caption, plan.format.width, plan.format.height) for clip in clips]
+    if table.sound_column and plan.family and plan.family.spans:
+        rows = [row | {table.sound_column: clip.file} for row, clip in zip(rows, clips, strict=True)]
     if plan.request.table_kind == "json":
         return json.dumps(rows, indent=1) + "\n"
     if plan.request.table_kind == "csv":

@@ -6,6 +6,12 @@ models is trained with, 2 seconds each. Wan and HunyuanVideo compress time by 4 
 docs/dataset_config.md). LTX-Video takes 8n + 1 (diffusion-pipe, models/ltx_video.py: `round_frames=8`), and so does the
 CogVideoX preset. The rates of Wan and HunyuanVideo are from diffusion-pipe (models/wan/wan.py: `framerate = 16`,
 models/hunyuan_video.py: 24). The rate of LTX-Video is from SimpleTuner's examples.
+
+Two presets are spans of several clips, with sound, for models that make both. LTX-2 is trained with 8n + 1 frames, as
+121 at 24 a second and 768x512 (DiffSynth-Studio, examples/ltx2/model_training; LTX-2, packages/ltx-trainer/docs/
+dataset-preparation.md, which filters scenes shorter than 5 seconds). MiniMax-H3 takes 17n frames at 24 a second, its
+side is a multiple of 32, and 136 is the longest bucket in the example (diffusion-pipe, models/minimax_h3.py,
+examples/minimax_h3_dataset.toml).
 """
 
 from __future__ import annotations
@@ -36,9 +42,17 @@ class Preset(Record):
     width: int
     height: int
     multiple: int
-    """The model takes n * multiple + 1 frames."""
+    """The model takes n * multiple + remainder frames."""
+    remainder: int = 1
     side: int = 16
     """Divisor of width and height: autoencoder and patches together divide both."""
+    spans: bool = False
+    """True: spans of several clips, with the film's sound."""
+
+    @property
+    def taken(self) -> str:
+        """Frames that the model takes, as `4n + 1`."""
+        return f"{self.multiple}n + {self.remainder}" if self.remainder else f"{self.multiple}n"
 
     @property
     def clips(self) -> ClipFormat:
@@ -59,6 +73,8 @@ PRESETS: Final = {
     "hunyuan": Preset(name="hunyuan", frames=49, fps=24, width=960, height=544, multiple=4),
     "ltx": Preset(name="ltx", frames=49, fps=24, width=768, height=512, multiple=8, side=32),
     "cogvideox": Preset(name="cogvideox", frames=17, fps=8, width=720, height=480, multiple=8),
+    "ltx2": Preset(name="ltx2", frames=121, fps=24, width=768, height=512, multiple=8, side=32, spans=True),
+    "h3": Preset(name="h3", frames=136, fps=24, width=768, height=512, multiple=17, remainder=0, side=32, spans=True),
 }
 
 
@@ -85,6 +101,8 @@ class Table:
     """Kinds of file, the default first."""
     missing_in_csv: frozenset[str] = frozenset()
     """Captions that the trainer's reader of CSV reads as missing."""
+    sound_column: str = ""
+    """Column with the path again, from which sound is read; empty: the trainer finds the sound by itself."""
 
 
 @dataclass(frozen=True)
@@ -129,14 +147,18 @@ _MUSUBI = Trainer(
 )
 
 # diffusion-pipe: examples/dataset.toml, utils/dataset.py (`*.txt` of the same stem, `size_buckets`), models/base.py
-# (`convert_framerate`: every video is brought to the model's rate by repeating or leaving out frames).
+# (`convert_framerate`: every video is brought to the model's rate by repeating or leaving out frames),
+# models/minimax_h3.py (sound from the mp4, resampled to 32 kHz).
 _DIFFUSION_PIPE = Trainer(
     name="diffusion-pipe",
     title="diffusion-pipe",
-    presets=("wan", "hunyuan"),
+    presets=("wan", "hunyuan", "h3"),
     beside=True,
     templates={"dataset.toml.j2": "dataset.toml", "config.toml.j2": "config.toml", "start.sh.j2": "start.sh"},
-    unfit={"ltx": "it brings every LTX video to 25 frames a second, which repeats frames (models/ltx_video.py)"},
+    unfit={
+        "ltx": "it brings every LTX video to 25 frames a second, which repeats frames (models/ltx_video.py)",
+        "ltx2": "it trains LTX-2 without sound (models/ltx2.py)",
+    },
 )
 
 # OneTrainer: modules/dataLoader/mixin/DataLoaderText2ImageMixin.py (`LoadVideo(..., target_frame_rate=24)`, prompts of
@@ -179,15 +201,17 @@ _SIMPLETUNER = Trainer(
 
 # DiffSynth-Studio: diffsynth/core/data/unified_dataset.py (metadata as csv, json or jsonl with paths relative to
 # `dataset_base_path`; csv is read by pandas, which takes a caption `None` for a missing one), operators.py (`LoadVideo`
-# takes the first `num_frames`), examples/wanvideo/model_training/lora/Wan2.1-T2V-1.3B.sh.
+# takes the first `num_frames`), examples/wanvideo/model_training/lora/Wan2.1-T2V-1.3B.sh. LTX-2 reads the sound of the
+# mp4 that `input_audio` names (examples/ltx2/model_training/train.py, lora/LTX-2.3-T2AV-splited.sh).
 _DIFFSYNTH = Trainer(
     name="diffsynth",
     title="DiffSynth-Studio",
-    presets=("wan",),
+    presets=("wan", "ltx2"),
     table=Table(
         lambda path, caption, *_: {"video": path, "prompt": caption},
         ("jsonl", "json", "csv"),
         missing_in_csv=_MISSING_IN_PANDAS,
+        sound_column="input_audio",
     ),
     templates={"start.sh.j2": "start.sh"},
 )
@@ -222,6 +246,21 @@ _VIDEOX_FUN = Trainer(
     templates={"start.sh.j2": "start.sh"},
 )
 
+# LTX-2, packages/ltx-trainer: docs/dataset-preparation.md (table with `caption` and `video`, a path relative to it),
+# scripts/process_videos.py (the first frames of the bucket at the file's own rate, the sound of the mp4; pandas reads a
+# CSV), docs/configuration-reference.md, docs/training-modes.md.
+_LTX_TRAINER = Trainer(
+    name="ltx-trainer",
+    title="LTX-2, in packages/ltx-trainer",
+    presets=("ltx2",),
+    table=Table(
+        lambda path, caption, *_: {"caption": caption, "video": path},
+        ("jsonl", "json", "csv"),
+        missing_in_csv=_MISSING_IN_PANDAS,
+    ),
+    templates={"config.yaml.j2": "config.yaml", "start.sh.j2": "start.sh"},
+)
+
 _FOLDER = Trainer(
     name="folder",
     title="a folder",
@@ -241,6 +280,7 @@ TRAINERS: Final = {
     trainer.name: trainer
     for trainer in (
         *(_MUSUBI, _DIFFUSION_PIPE, _ONETRAINER, _AI_TOOLKIT, _SIMPLETUNER, _DIFFSYNTH, _FINETRAINERS, _VIDEOX_FUN),
+        _LTX_TRAINER,
         *(_FOLDER, _HUGGINGFACE),
     )
 }

@@ -27,11 +27,14 @@ FILES: dict[str, dict[str, str]] = {
         "config.toml": """
             .: output_dir dataset epochs max_steps? micro_batch_size_per_gpu pipeline_stages gradient_clipping
             .: gradient_accumulation_steps warmup_steps blocks_to_swap? save_every_n_epochs checkpoint_every_n_minutes
-            .: activation_checkpointing partition_method=parameters|manual save_dtype=bfloat16 caching_batch_size
+            .: activation_checkpointing=True|unsloth partition_method=parameters|manual save_dtype=bfloat16
+            .: caching_batch_size
             .: map_num_proc? steps_per_print video_clip_mode=single_beginning|single_middle|multiple_overlapping
             .: model adapter optimizer
-            .model: type=wan|hunyuan-video ckpt_path transformer_path? llm_path? dtype=bfloat16
-            .model: transformer_dtype=float8? timestep_sample_method=logit_normal|uniform
+            .model: type=wan|hunyuan-video|minimax_h3 ckpt_path? transformer_path? llm_path? dtype=bfloat16
+            .model: transformer_dtype=float8? timestep_sample_method=logit_normal|uniform diffusion_model? vae?
+            .model: audio_vae? text_encoders? shift? cfg?
+            .model.text_encoders[]: path? type=minimax?
             .adapter: type=lora rank dtype=bfloat16 init_from_existing?
             .optimizer: type=adamw_optimi|AdamW8bitKahan|Prodigy|automagic lr betas weight_decay eps
         """,
@@ -84,7 +87,7 @@ FILES: dict[str, dict[str, str]] = {
             .: checkpoint_step_interval validation_disable report_to=none seed
         """,
     },
-    "diffsynth": {"metadata.jsonl": ".[]: video prompt"},
+    "diffsynth": {"metadata.jsonl": ".[]: video prompt input_audio?"},
     "finetrainers": {
         "training.json": """
             .: datasets
@@ -93,6 +96,22 @@ FILES: dict[str, dict[str, str]] = {
         """,
     },
     "videox-fun": {"metadata.json": ".[]: file_path text type=video width height"},
+    "ltx-trainer": {
+        "metadata.jsonl": ".[]: caption video",
+        "config.yaml": """
+            .: model lora training_strategy optimization acceleration data validation checkpoints seed output_dir
+            .model: model_path text_encoder_path training_mode=lora|full
+            .lora: rank alpha dropout target_modules
+            .training_strategy: name=flexible video audio
+            .training_strategy.video: is_generated=True latents_dir=latents
+            .training_strategy.audio: is_generated=True latents_dir=audio_latents
+            .optimization: learning_rate steps batch_size enable_gradient_checkpointing
+            .acceleration: mixed_precision_mode=no|fp16|bf16
+            .data: preprocessed_data_root
+            .validation: video_dims frame_rate interval
+            .checkpoints: interval keep_last_n
+        """,
+    },
 }
 """Files beside clips, captions and the command, by trainer."""
 
@@ -115,7 +134,8 @@ def faults(grammar: str, value: Any) -> list[str]:
             for key in table.keys() & words.keys()
             if _is_wrong(words[key], table[key])
         ]
-    return found + [f"{place} is missing" for place in known.keys() - met]
+    needed = {place for place, words in known.items() if not all(word.endswith("?") for word in words.values())}
+    return found + [f"{place} is missing" for place in needed - met]
 
 
 def _is_wrong(word: str, value: Any) -> bool:

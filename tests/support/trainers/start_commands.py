@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-PROGRAMS = ("accelerate", "deepspeed", "python", "simpletuner", "torchrun")
+PROGRAMS = ("accelerate", "deepspeed", "python", "simpletuner", "torchrun", "uv")
 WEIGHTS = ("DIT", "VAE", "T5", "TEXT_ENCODER1", "TEXT_ENCODER2")
 
 # A word ending in = takes a value, one ending in + several, the others none.
@@ -42,9 +42,16 @@ SCRIPTS = {
         model_id_with_origin_paths= learning_rate= num_epochs= remove_prefix_in_ckpt= output_path= lora_base_model=
         lora_target_modules= lora_rank=
     """,
+    "examples/ltx2/model_training/train.py": """
+        dataset_base_path= dataset_metadata_path= data_file_keys= extra_inputs= height= width= num_frames= frame_rate=
+        dataset_repeat= model_id_with_origin_paths= learning_rate= num_epochs= remove_prefix_in_ckpt= output_path=
+        lora_base_model= lora_target_modules= lora_rank= use_gradient_checkpointing task=
+    """,
+    "uv scripts/process_dataset.py": "resolution-buckets= model-path= text-encoder-path= output-dir=",
     "scripts/wan2.1/train_lora.py": f"{_VIDEOX} config_path=",
     "scripts/cogvideox_fun/train_lora.py": _VIDEOX,
     "scripts/train.py": "config-path=",  # OneTrainer
+    "uv scripts/train.py": "",  # ltx-trainer
     "run.py": "",  # ai-toolkit: the configuration is its only argument
 }
 TRAIN = {  # two trainers have a train.py at their root
@@ -82,6 +89,7 @@ def options_of(command: list[str]) -> argparse.Namespace:
     if not name:
         assert command == ["simpletuner", "train", "env=clips"]
         return argparse.Namespace()
+    name = f"uv {name}" if command[0] == "uv" else name
     parser = argparse.ArgumentParser(allow_abbrev=False)
     for word in (TRAIN[command[0]] if name == "train.py" else SCRIPTS[name]).split():
         option = f"--{word.rstrip('=+')}"
@@ -91,6 +99,6 @@ def options_of(command: list[str]) -> argparse.Namespace:
             parser.add_argument(option, nargs="+")
         else:
             parser.add_argument(option, action="store_true")
-    if name == "run.py":
-        parser.add_argument("config_file_list", nargs="+")
-    return parser.parse_args(command[command.index(name) + 1 :])
+    if name == "run.py" or name.startswith("uv "):
+        parser.add_argument("files", nargs="+")
+    return parser.parse_args(command[command.index(name.removeprefix("uv ")) + 1 :])

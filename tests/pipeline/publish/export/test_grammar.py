@@ -88,7 +88,7 @@ def test_files_and_command(dataset: Dataset, tmp_path: Path, trainer: Trainer, p
     said = [*leaves(files), *(leaf for options in commands for leaf in leaves(vars(options)))]
     paths = [leaf for leaf in said if isinstance(leaf, str) and leaf.startswith(str(tmp_path))]
     assert all(Path(path).is_relative_to(out) for path in paths)
-    assert any(Path(path) in {out, out / "videos"} for path in paths)
+    assert any(Path(path) in {out, out / "videos", out / "metadata.jsonl"} for path in paths)
     assert str(preset.frames) in map(str, said)
     assert len(list((out / "videos").glob("*.mp4"))) == written.clips
     assert len(list((out / "videos").glob("*.txt"))) == (written.clips if trainer.beside else 0)
