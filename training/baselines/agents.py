@@ -3,7 +3,8 @@
     for turn in GC.load("baseline").play(["Qiqi runs over the waves", "Qiqi falls asleep"]):
         print(turn.values, turn.frames_THWC.shape)
 
-The router maps an instruction to a scene description, which is the prompt, and to the state of the turn. `GC` and `GFC`
+The router maps an instruction to a scene description and to the state of the turn. The description is the prompt of
+text-to-video and of pictures. Image-to-video gets the instruction itself, as in the paper's supplement. `GC` and `GFC`
 generate turn by turn. `GSC` generates the pictures of a whole story at once, so it needs all instructions in one call
 of `play`.
 
@@ -31,7 +32,7 @@ from pipeline.core.errors import UserError
 from training.baselines.config import BaselineConfig, BaselineKind, PictureSettings, StorySettings
 from training.baselines.consistent import PictureGroup, drawn_together, windows
 from training.baselines.folder import BaselineFolder
-from training.baselines.router import PlainRouter, Router, SceneDescription, StoryTurn
+from training.baselines.router import PlainRouter, Router, StoryTurn
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +123,7 @@ class Baseline(ABC):
         for together in self._portions(texts):
             turns = self._routed(together)
             numbers = range(len(self.story) + 1, len(self.story) + 1 + len(turns))
-            shots = self._draw([turn.scene for turn in turns], [turn_seed(self.seed, number) for number in numbers])
+            shots = self._draw(turns, [turn_seed(self.seed, number) for number in numbers])
             for turn, shot in zip(turns, shots, strict=True):
                 self._follow(turn)
                 yield self._turn(turn, DrawnShot(shot.frames_THWC, {"router": turn.scene.seconds, **shot.seconds}))
@@ -162,15 +163,15 @@ class Baseline(ABC):
         )
 
     @abstractmethod
-    def _draw(self, scenes: Sequence[SceneDescription], seeds: Sequence[int]) -> Iterator[DrawnShot]:
-        """Yield the shots of consecutive scenes."""
+    def _draw(self, turns: Sequence[StoryTurn], seeds: Sequence[int]) -> Iterator[DrawnShot]:
+        """Yield the shots of consecutive turns."""
 
-    def _shot(self, scene: SceneDescription, seed: int, picture: Image | None = None) -> NDArray[np.uint8]:
-        """Generate frames from a description, and from a first frame if the pipeline is image-to-video."""
+    def _shot(self, prompt: str, seed: int, picture: Image | None = None) -> NDArray[np.uint8]:
+        """Generate frames from a prompt, and from a first frame if the pipeline is image-to-video."""
         video, pipeline = self.config.video, self.pipelines["video"]
         patches = pipeline.vae.config.in_channels > RGB  # such an autoencoder needs our decoding
         drawn = pipeline(
-            prompt=scene.description,
+            prompt=prompt,
             height=video.height,
             width=video.width,
             num_frames=video.frames,
@@ -193,10 +194,10 @@ class GC(Baseline):
 
     kind = "gc"
 
-    def _draw(self, scenes: Sequence[SceneDescription], seeds: Sequence[int]) -> Iterator[DrawnShot]:
-        for scene, seed in zip(scenes, seeds, strict=True):
+    def _draw(self, turns: Sequence[StoryTurn], seeds: Sequence[int]) -> Iterator[DrawnShot]:
+        for turn, seed in zip(turns, seeds, strict=True):
             started = time.perf_counter()
-            frames_THWC = self._shot(scene, seed)
+            frames_THWC = self._shot(turn.scene.description, seed)
             yield DrawnShot(frames_THWC, {"video": time.perf_counter() - started})
 
 
@@ -205,13 +206,13 @@ class GFC(Baseline):
 
     kind = "gfc"
 
-    def _draw(self, scenes: Sequence[SceneDescription], seeds: Sequence[int]) -> Iterator[DrawnShot]:
+    def _draw(self, turns: Sequence[StoryTurn], seeds: Sequence[int]) -> Iterator[DrawnShot]:
         settings = self.config.picture
         assert settings is not None
-        for scene, seed in zip(scenes, seeds, strict=True):
+        for turn, seed in zip(turns, seeds, strict=True):
             started = time.perf_counter()
             picture = self.pipelines["picture"](
-                prompt=scene.description,
+                prompt=turn.scene.description,
                 height=settings.height,
                 width=settings.width,
                 num_inference_steps=settings.steps,
@@ -220,7 +221,7 @@ class GFC(Baseline):
                 generator=torch.Generator().manual_seed(seed),
             ).images[0]
             drawn = time.perf_counter()
-            frames_THWC = self._shot(scene, seed, picture)
+            frames_THWC = self._shot(turn.instruction, seed, picture)
             yield DrawnShot(frames_THWC, {"picture": drawn - started, "video": time.perf_counter() - drawn})
 
 
@@ -237,19 +238,19 @@ class GSC(Baseline):
         if instructions:
             yield instructions
 
-    def _draw(self, scenes: Sequence[SceneDescription], seeds: Sequence[int]) -> Iterator[DrawnShot]:
+    def _draw(self, turns: Sequence[StoryTurn], seeds: Sequence[int]) -> Iterator[DrawnShot]:
         picture, story = self.config.picture, self.config.story
         assert picture is not None
         assert story is not None
         started = time.perf_counter()
         done = len(self.story)
-        descriptions = [turn.scene.description for turn in self.story] + [scene.description for scene in scenes]
+        descriptions = [turn.scene.description for turn in (*self.story, *turns)]
         all_seeds = [turn_seed(self.seed, number) for number in range(1, len(descriptions) + 1)]
         pictures = draw_story(self.pipelines["picture"], descriptions, all_seeds, picture, story)[done:]
         share = (time.perf_counter() - started) / len(descriptions)  # the pictures of all turns are generated together
-        for scene, seed, image in zip(scenes, seeds, pictures, strict=True):
+        for turn, seed, image in zip(turns, seeds, pictures, strict=True):
             started = time.perf_counter()
-            frames_THWC = self._shot(scene, seed, image)
+            frames_THWC = self._shot(turn.instruction, seed, image)
             yield DrawnShot(frames_THWC, {"picture": share, "video": time.perf_counter() - started})
 
 

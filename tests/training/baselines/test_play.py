@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -90,6 +91,26 @@ def test_the_router_determines_the_scene_and_the_values() -> None:
     assert set(turns[1].seconds) == {"router", "video"}
     plain = next(GC.load(brief_baseline("gc"), seed=3).play("a drawing: " + STORY[0]))
     assert np.array_equal(plain.frames_THWC, turns[0].frames_THWC)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["gfc", "gsc"])
+def test_a_picture_shows_the_scene_and_its_video_follows_the_instruction(
+    kind: BaselineKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = load_baseline(brief_baseline(kind), router=Script(), seed=3)
+    prompts: dict[str, list[str]] = {"picture": [], "video": []}
+    for part, pipeline in agent.pipelines.items():
+        encode = pipeline.encode_prompt
+
+        def recorded(*given: Any, _part: str = part, _encode: Any = encode, **options: Any) -> Any:
+            prompts[_part].append(options.get("prompt") or given[0])
+            return _encode(*given, **options)
+
+        monkeypatch.setattr(pipeline, "encode_prompt", recorded)
+    next(agent.play(STORY[:1]))
+    assert np.ravel(prompts["picture"]).tolist() == [f"a drawing: {STORY[0]}"]
+    assert prompts["video"] == [STORY[0]]
 
 
 @pytest.mark.slow
