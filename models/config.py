@@ -184,7 +184,7 @@ def inside_id(component: Component) -> str:
 class ModelConfig(Settings):
     """Everything needed to build the networks of one checkpoint."""
 
-    later_keys = frozenset({"still_last_frame", "motions", "places", "about", "sampling"})
+    later_keys = frozenset({"still_last_frame", "motions", "places", "together", "about", "sampling"})
 
     size: Size
     shot_encoder: ShotEncoderConfig = ShotEncoderConfig()
@@ -198,6 +198,9 @@ class ModelConfig(Settings):
     characters: tuple[str, ...] = Field((), description="names in the training data, offered by the game page")
     motions: tuple[str, ...] = Field((), description="motions in the training data, offered by the game page")
     places: tuple[str, ...] = Field((), description="backgrounds in the training data, offered by the game page")
+    together: dict[str, tuple[str, ...]] = Field(
+        {}, description="motions and places met with a name, and places with a motion; the game page marks other pairs"
+    )
     about: str = Field("", description="text of the game page on what a game can and cannot show")
     still_last_frame: bool = Field(
         False, description="trained on clips one frame short, their last frame repeated: play leaves the last frame out"

@@ -235,7 +235,7 @@ class TrainingRun:
         their clips were padded.
         """
         values = self.run_folder.mixture.level_values(catalog)
-        changes: dict[str, object] = {**offered(catalog.turns)}
+        changes: dict[str, object] = offered([turn.sample.caption for turn in catalog.turns])
         if values:
             changes["level_values"] = values
         if name in ("joint", "adapt"):

@@ -131,7 +131,7 @@ def make_app(games: Games, config: ModelConfig) -> FastAPI:
     """Return the application of the game page and its API for games with a checkpoint of this configuration."""
     app = page_app(files("flows.web") / "play_page")
     app.state.games = games
-    words = config.model_dump(include={"characters", "motions", "places", "about"})
+    words = config.model_dump(include={"characters", "motions", "places", "together", "about"})
     info = {**words, "drawn": how_drawn(games.settings, config.sampling), "start": asdict(Values())}
 
     @app.get("/api/info")

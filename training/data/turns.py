@@ -9,11 +9,12 @@ Letters of the shapes: T frames, H W pixels, C colours (RGB).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,7 +30,7 @@ from pipeline.core.atomic import replacing
 from pipeline.core.errors import UserError
 from pipeline.core.ingredients import fingerprint
 from pipeline.core.records import Record, faults_of
-from pipeline.publish.samples import Sample
+from pipeline.publish.samples import Sample, SampleCaption
 from training.data.shards import ShardFile, unpack
 
 _MOST_DISTORTION = 0.02
@@ -203,18 +204,33 @@ def has_padded(turns: Iterable[RecordedTurn], frames: int) -> bool:
     return any(turn.sample.frames < frames for turn in turns)
 
 
-def offered(turns: Iterable[RecordedTurn]) -> dict[str, tuple[str, ...]]:
+def offered(captions: Collection[SampleCaption]) -> dict[str, Any]:
     """Return what the game page offers to click, by key of a checkpoint's configuration and most frequent first.
 
-    These are all characters, and the most frequent motions and places; a key without any is left out.
+    These are all characters, the most frequent motions and places, and their pairs that occur in a clip; a key without
+    any is left out.
     """
-    captions = [turn.sample.caption for turn in turns]
     found = {
         "characters": Counter(name for caption in captions for name in caption.characters or ()).most_common(),
         "motions": Counter(caption.MD for caption in captions if caption.MD).most_common(_MOST_OFFERED),
         "places": Counter(caption.EV for caption in captions if caption.EV).most_common(_MOST_OFFERED),
     }
-    return {key: tuple(word for word, _ in words) for key, words in found.items() if words}
+    words = {key: tuple(word for word, _ in counted) for key, counted in found.items() if counted}
+    together = _together(captions, words)
+    return {**words, "together": together} if together else {**words}
+
+
+def _together(captions: Iterable[SampleCaption], words: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """Return the motions that a character does and the places where it is, and the places of each motion."""
+    characters, motions, places = (words.get(key, ()) for key in ("characters", "motions", "places"))
+    pairs: set[tuple[str | None, str | None]] = set()
+    for caption in captions:
+        names = caption.characters or ()
+        pairs |= {(name, caption.MD) for name in ([caption.actor] if caption.actor else names)}
+        pairs |= {(name, caption.EV) for name in (*names, caption.MD)}
+    later = dict.fromkeys(characters, (*motions, *places)) | dict.fromkeys(motions, places)
+    found = {word: tuple(other for other in others if (word, other) in pairs) for word, others in later.items()}
+    return {word: others for word, others in found.items() if others}
 
 
 def read_turns(shards: Iterable[ShardFile]) -> Iterator[PackedTurn]:

@@ -3,7 +3,7 @@
 import { RequestError } from "./api.js";
 import { readLength } from "./game.js";
 import { at, element } from "./page.js";
-import { compose, parse, splitTimes } from "./words.js";
+import { compose, parse, splitTimes, unmet } from "./words.js";
 
 const PAUSE_MS = 300;
 
@@ -12,6 +12,8 @@ const chip = (textContent, onclick) => element("button", { type: "button", class
 export class Composer {
   #asking = null; // the player's request, until it is answered
   #waiting = false;
+  #together = {}; // words that the training data shows together
+  #times = [];
   #pause = null; // timer until the writing is measured
   #first = null; // whether the next turn is the first of its game
 
@@ -50,13 +52,14 @@ export class Composer {
   }
 
   /** Offers the characters, motions and places met in training, and says what can be played. */
-  offer({ characters, motions, places, about, drawn }) {
+  offer({ characters, motions, places, together, about, drawn }) {
     for (const name of characters) this.#chip(name, false);
     const words = [...characters, ...motions, ...places];
     at("names").replaceChildren(...words.map((word) => this.#wordButton(word)));
     at("names").hidden = words.length === 0;
     this.#offerFor("motion-text", at("motions"), motions);
     const apart = splitTimes(places);
+    [this.#together, this.#times] = [together, apart.times];
     this.#offerFor("background-text", at("places"), apart.places);
     this.#offerTimes(apart.times);
     at("about").textContent = about;
@@ -203,6 +206,21 @@ export class Composer {
     this.#pause = setTimeout(() => this.#measure(), PAUSE_MS);
     for (const [field, group] of [["motion-text", "motions"], ["background-text", "places"]])
       for (const button of at(group).children) button.ariaPressed = String(button.textContent === at(field).value.trim());
+    this.#mark();
+  }
+
+  /** Marks the choices that training never showed with those made, and names the pairs that are chosen. */
+  #mark() {
+    const [names, motion, place] = [this.#characters(), at("motion-text").value.trim(), at("background-text").value.trim()];
+    const unseen = (...chosen) => unmet(this.#together, this.#times, ...chosen);
+    for (const box of at("cast").querySelectorAll("input[type=checkbox]"))
+      box.parentElement.classList.toggle("unmet", unseen([box.value], motion, place).some(([name]) => name === box.value));
+    for (const button of at("motions").children)
+      button.classList.toggle("unmet", unseen(names, button.textContent, place).some((pair) => pair.includes(button.textContent)));
+    for (const button of at("places").children)
+      button.classList.toggle("unmet", unseen(names, motion, button.textContent).some((pair) => pair.includes(button.textContent)));
+    const pairs = unseen(names, motion, place).map(([one, other]) => `${one} with ${other}`);
+    at("unmet").textContent = pairs.length ? `Not in the training data, so it may not show: ${pairs.join(", ")}.` : "";
   }
 
   /** Says how much of the limit the instruction takes, once the player pauses. */

@@ -26,6 +26,17 @@ export function splitTimes(places) {
   return { places: places.filter((place) => !timeOf(place)), times: TIMES.filter((time) => met.has(time)) };
 }
 
+/** The pairs of a character, motion and place that no clip of the training data shows; `together` lists those it shows. */
+export function unmet(together, times, characters, motion, place) {
+  const places = [place, ...times.map((time) => `${time} ${place}`)];
+  const known = new Set([...Object.keys(together), ...Object.values(together).flat()]);
+  const met = (word, others) => !known.has(word) || !others.some((other) => known.has(other)) || others.some((other) => together[word]?.includes(other));
+  const pairs = characters.filter((name) => !met(name, places)).map((name) => [name, place]);
+  if (!met(motion, places)) pairs.push([motion, place]);
+  if (characters.length && !characters.some((name) => met(name, [motion]))) pairs.push([characters.join(" or "), motion]);
+  return pairs;
+}
+
 /** An instruction as it is told on the page. */
 export function told(instruction) {
   const fields = parse(instruction);

@@ -97,6 +97,24 @@ def test_the_film_stays_in_view_with_the_button_and_all_choices(
         assert page.evaluate("motions.scrollHeight > motions.clientHeight"), "and a shadow says so"
 
 
+def test_pairs_that_training_never_showed_are_marked(chromium: Browser, tmp_path: Path) -> None:
+    together = {"Ponyo": ("run", "sea"), "Sosuke": ("walk", "town"), "run": ("night sea",), "walk": ("town", "sea")}
+    known = {"motions": ("run", "walk", "nod"), "places": ("sea", "night sea", "town", "sky"), "together": together}
+    with served(tmp_path, config=CONFIG.replaced(**known)) as game, opened(chromium, game) as page:
+        marked = page.locator("#composer .unmet")
+        expect(marked).to_have_count(0)
+        page.locator(".chip", has_text="Ponyo").first.click()
+        expect(marked).to_have_text(["walk", "town"])
+        page.locator("#motions").get_by_role("button", name="walk").click()
+        page.locator("#places").get_by_role("button", name="sea").click()
+        expect(page.locator("#unmet")).to_contain_text("may not show: Ponyo with walk.")
+        page.locator(".chip", has_text="Sosuke").first.click()
+        expect(page.locator("#unmet")).to_contain_text("may not show: Sosuke with sea.")
+        page.locator("#motion-text").fill("dive")
+        page.locator("#background-text").fill("cave")
+        expect(page.locator("#unmet")).to_be_hidden()
+
+
 def test_the_length_is_shown_while_writing(chromium: Browser, game: Served) -> None:
     with opened(chromium, game) as page:
         page.locator("#motion-text").fill("walk along the shore")

@@ -28,7 +28,7 @@ from pipeline.video.clip_files import read_clip, write_clip
 from tests.support.datasets.made_dataset import MODEL, make_dataset
 from tests.support.media.painted_clips import paint_number, read_moment
 from training.data.shards import open_shards
-from training.data.turns import Catalog, PackedTurn, read_texts, read_turns
+from training.data.turns import Catalog, PackedTurn, offered, read_texts, read_turns
 
 SETTINGS = ShardSettings(samples=3, val_share=0.25, block_seconds=5)
 
@@ -294,3 +294,29 @@ def test_a_damaged_video_names_shard_and_clip(dataset: Path, tmp_path: Path, kee
     damaged = PackedTurn(packed.turn, packed.video[:cut])
     with pytest.raises(UserError, match=rf"{packed.turn.shard}: clip {packed.clip_id} cannot be decoded"):
         damaged.frames(64, 96)
+
+
+def test_the_page_is_offered_words_and_the_pairs_of_them_that_occur(dataset: Path) -> None:
+    caption = next(read_turns(open_shards(dataset, "train"))).turn.sample.caption
+
+    def told(who: tuple[str, ...], actor: str | None, motion: str | None, place: str | None) -> Any:
+        return caption.model_copy(update={"characters": who, "actor": actor, "MD": motion, "EV": place})
+
+    captions = [
+        told(("Mika",), "Mika", "walk", "beach"),
+        told(("Mika", "Kuro"), "Mika", "hug", "town"),
+        told(("Kuro",), None, "walk", None),
+        told((), None, None, None),
+    ]
+    assert offered(captions) == {
+        "characters": ("Mika", "Kuro"),
+        "motions": ("walk", "hug"),
+        "places": ("beach", "town"),
+        "together": {
+            "Mika": ("walk", "hug", "beach", "town"),
+            "Kuro": ("walk", "town"),
+            "walk": ("beach",),
+            "hug": ("town",),
+        },
+    }
+    assert offered([told((), None, None, None)]) == {}
