@@ -4,8 +4,12 @@ The rules captioner states whether the picture moves and what the camera does (t
 the motion level, and night or day if the light is unambiguous. Everything that cannot be measured (characters, actions,
 emotions) stays null, and the caption's source is `rules`, so it is not mistaken for a description.
 
-A flag is a text `<kind>: <detail>`: a doubt that the cast, the motion level or the scene raises against the model's
-words. Pages count the kinds, and a review begins with flagged clips; nothing else depends on flags.
+A flag is a text `<kind>: <detail>`: a doubt that the cast, the motion level, the scene or the words themselves raise
+against the model's words. Pages count the kinds, and a review begins with flagged clips; nothing else depends on flags.
+
+Sentences that are short, repeat themselves or equal the sentence of a neighbour have the limits of cosmos-curator
+(NVIDIA, `caption_quality_flags.py` of 2026, Apache-2.0), which sees the words that remain without case and the last
+punctuation mark. Two clips are neighbours if no clip with a caption lies between them.
 """
 
 from __future__ import annotations
@@ -13,6 +17,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from string import punctuation
 from typing import Any
 
 from pipeline.core.measurements import Looks, Motion
@@ -33,8 +39,11 @@ ONCE_IN_SCENE = "character once in scene"
 SUBJECT = "subject against cast"
 SOCIAL = "social alone"
 ADVERB = "adverb against level"
+SHORT = "short sentence"
+REPETITIVE = "repetitive sentence"
+AS_NEIGHBOUR = "sentence of neighbour"
 
-_RAISED_HERE = {ONCE_IN_SCENE, SUBJECT, SOCIAL, ADVERB}
+_RAISED_HERE = {ONCE_IN_SCENE, SUBJECT, SOCIAL, ADVERB, SHORT, REPETITIVE, AS_NEIGHBOUR}
 LEAST_CLIPS = 3
 """Clips of a scene with known characters from which on one of them can be out of place."""
 _FAINT = {
@@ -51,6 +60,14 @@ _PEOPLE = {
     *("baby", "boy", "child", "couple", "crowd", "gentleman", "girl", "kid", "lady", "man", "people", "person"),
     *("soldier", "student", "teacher", "teenager", "toddler", "warrior", "woman"),
 }
+_LEAST_WORDS = 4
+_ONE_WORD_SHARE, _ONE_WORD_FROM = 0.5, 6
+"""Share of a sentence that one word takes up if it is repetitive, and the least number of words to judge by it."""
+_TRIGRAM_TIMES = 3
+_DISTINCT_SHARE, _DISTINCT_FROM = 0.4, 8
+"""Share of different words below which a sentence is repetitive, and the least number of words to judge by it."""
+_ALIKE = 0.9
+"""Words that two sentences share, over the words in either (Jaccard index), from which on they are equal."""
 
 
 @dataclass(frozen=True)
@@ -102,12 +119,13 @@ def _time_of_day(looks: Looks) -> str | None:
 
 def flagged(captions: Sequence[Caption], clips: Sequence[Clip], levels: Mapping[str, int | None]) -> list[Caption]:
     """Return the captions of a film's clips, which are in the same order, with the doubts about each as flags."""
-    once = _seen_once(captions, clips)
+    once, alike = _seen_once(captions, clips), _alike(captions)
     rows = []
     for caption, clip in zip(captions, clips, strict=True):
         others = [flag for flag in caption.flags if flag.split(":", 1)[0] not in _RAISED_HERE]
         found = [*others, *_doubts(caption, levels[clip.clip_id])]
         found += [f"{ONCE_IN_SCENE}: {name} is in no other clip of scene {clip.scene}" for name in once[clip.clip_id]]
+        found += [f"{AS_NEIGHBOUR}: as {other}" for other in alike[clip.clip_id][:1]]
         rows.append(caption.model_copy(update={"flags": tuple(found)}))
     return rows
 
@@ -127,6 +145,39 @@ def _doubts(caption: Caption, level: int | None) -> Iterator[str]:
     manner = set((caption.MA or "").split())
     if level and ((manner & _FAINT and level > _FAINT_UP_TO) or (manner & _STRONG and level < _STRONG_FROM)):
         yield f"{ADVERB}: {caption.MA} at level {level}"
+    if words := _words(caption):
+        if len(words) < _LEAST_WORDS:
+            yield f"{SHORT}: {len(words)} words"
+        yield from (f"{REPETITIVE}: {detail}" for detail in _repetition(words))
+
+
+def _repetition(words: Sequence[str]) -> Iterator[str]:
+    """Yield the first sign that a sentence repeats itself, if there is one."""
+    word, count = Counter(words).most_common(1)[0]
+    trigrams = Counter(zip(words, words[1:], words[2:], strict=False))
+    trigram, times = max(trigrams.items(), key=lambda item: item[1], default=((), 0))
+    if len(words) >= _ONE_WORD_FROM and count >= _ONE_WORD_SHARE * len(words):
+        yield f"{word} is {count} of {len(words)} words"
+    elif times >= _TRIGRAM_TIMES:
+        yield f"{' '.join(trigram)} comes {times} times"
+    elif len(words) >= _DISTINCT_FROM and len(set(words)) < _DISTINCT_SHARE * len(words):
+        yield f"{len(set(words))} different words of {len(words)}"
+
+
+def _words(caption: Caption) -> list[str]:
+    """Words of the sentence in lower case, with their punctuation except the last."""
+    return (caption.sentence or "").lower().strip().rstrip(punctuation).split()
+
+
+def _alike(captions: Sequence[Caption]) -> dict[str, list[str]]:
+    """Return, by clip id, the neighbours whose sentences are equal."""
+    alike: dict[str, list[str]] = defaultdict(list)
+    for one, other in pairwise(captions):
+        first, second = set(_words(one)), set(_words(other))
+        if first and second and len(first & second) >= _ALIKE * len(first | second):
+            alike[one.clip_id].append(other.clip_id)
+            alike[other.clip_id].append(one.clip_id)
+    return alike
 
 
 def _seen(found: Sequence[str], others: int) -> str:

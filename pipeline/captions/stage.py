@@ -54,7 +54,7 @@ class WriteCaptions(Stage):
     ask_again: bool = False
     """True: query clips with a good caption again if an ingredient of the question changed."""
     name: ClassVar[str] = "captions"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     needs: ClassVar[tuple[str, ...]] = ("cut", "looks", "motion", "screened")
 
     def ingredients(self) -> dict[str, Any]:

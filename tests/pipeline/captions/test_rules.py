@@ -139,3 +139,38 @@ def test_a_character_in_one_clip_only_of_a_scene_is_flagged() -> None:
         6: ("character once in scene: C is in no other clip of scene 2",),
     }
     assert kinds_of(rows[1]) == ["character once in scene"]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "flag"),
+    [
+        ("A girl runs.", "short sentence: 3 words"),
+        ("Go go go go and go.", "repetitive sentence: go is 5 of 6 words"),
+        ("In the sea, in the sea, in the sea, she swims.", "repetitive sentence: in the sea, comes 3 times"),
+        ("A fish and a cat see a fish and a cat and a bird see a cat and a fish.",
+         "repetitive sentence: 6 different words of 20"),
+    ],
+)  # fmt: skip
+def test_a_degenerate_sentence_is_flagged(sentence: str, flag: str) -> None:
+    assert flags_of(sentence=sentence) == (flag,)
+
+
+@pytest.mark.parametrize(
+    "sentence", ["A girl runs home.", "Row, row, row the boat.", "The cat sees the dog and the dog sees the cat."]
+)
+def test_a_plain_sentence_is_not(sentence: str) -> None:
+    assert flags_of(sentence=sentence) == ()
+
+
+def test_a_sentence_equal_to_that_of_a_neighbour_is_flagged_in_both_clips() -> None:
+    said = ["The girl runs home.", "the girl runs HOME!", None, "The girl runs home.", "A cat sleeps in the sun."]
+    clips = [records.clip(start_seconds=2.0 * number) for number in range(len(said))]
+    captions = [
+        Caption(clip_id=clip.clip_id, source="model", sentence=text) for clip, text in zip(clips, said, strict=True)
+    ]
+    once = flagged(captions, clips, dict.fromkeys((clip.clip_id for clip in clips), 3))
+    rows = flagged(once, clips, dict.fromkeys((clip.clip_id for clip in clips), 3))
+    assert {number: row.flags for number, row in enumerate(rows) if row.flags} == {
+        0: (f"sentence of neighbour: as {clips[1].clip_id}",),
+        1: (f"sentence of neighbour: as {clips[0].clip_id}",),
+    }
