@@ -192,7 +192,7 @@ def _placed(frames: Iterable[tuple[float | None, AudioFrame]], origin_seconds: f
         if resampler is None or new_form != form or drift > DRIFT_SECONDS:
             if resampler is not None:
                 yield from _numbered(first + heard, resampler.resample(None))
-            resampler, form = AudioResampler(format="fltp", layout="stereo", rate=SAMPLE_RATE), new_form
+            resampler, form = _stereo_resampler(), new_form
             start_seconds, length_seconds = expected if seconds is None else seconds - origin_seconds, 0.0
             first, heard = round(start_seconds * SAMPLE_RATE), 0
         # 2. Convert the frame; the resampler holds some samples back.
@@ -203,6 +203,11 @@ def _placed(frames: Iterable[tuple[float | None, AudioFrame]], origin_seconds: f
             yield number, samples_CT
     if resampler is not None:
         yield from _numbered(first + heard, resampler.resample(None))
+
+
+def _stereo_resampler() -> AudioResampler:
+    """A resampler that mixes 5.1 so that it cannot clip; FFmpeg scales its mix for samples of integers alone."""
+    return AudioResampler(format="fltp", layout="stereo", rate=SAMPLE_RATE, options={"rematrix_maxval": "1"})
 
 
 def _numbered(first: int, frames: Iterable[AudioFrame]) -> Iterator[tuple[int, Samples]]:
