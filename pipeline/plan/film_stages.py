@@ -44,7 +44,7 @@ def planned_stages(request: BuildRequest, edges: Edges, cast: Cast | None = None
     stages: tuple[Stage, ...] = (
         FindCrop(config.crop, config.clips.avoid_overlays),
         Cut(config.film, config.scenes, config.clips, threads, partial(say_what_matches, settings=config.review)),
-        ReadDialogue(config.dialogue),
+        ReadDialogue(config.dialogue, config.films, config.sound.language if config.sound.keep else None),
         MeasureLooks(config.looks, threads, config.run.failed_limit),
         MeasureMotion(config.motion, threads, config.run.failed_limit),
         Screen(config.selection, edges),
@@ -55,7 +55,7 @@ def planned_stages(request: BuildRequest, edges: Edges, cast: Cast | None = None
         stages = stages[: last + 1]
     if config.sound.keep and len(stages) > STAGE_NAMES.index(Cut.name):
         before = STAGE_NAMES.index(Screen.name)  # with the other measurements: episodes wait for them
-        stages = (*stages[:before], KeepSound(config.sound), *stages[before:])
+        stages = (*stages[:before], KeepSound(config.sound, config.films), *stages[before:])
     return stages
 
 

@@ -148,6 +148,17 @@ def test_exports_have_the_files_of_the_shards(dataset: Dataset, tmp_path: Path) 
         write_export(make_plan(dataset, request, STAGE_NAMES))
 
 
+def test_exports_cut_again_with_the_track_of_the_film(dataset: Dataset, tmp_path: Path) -> None:
+    film = dataset.folders()[0].film
+    for language, chosen in ((None, "ja"), ("en", "en")):
+        config = {"films": [{"match": film.name, "language": "ja"}], "sound": {"keep": True, "language": language}}
+        dataset.save(dataset.record.model_copy(update={"config": dataset.record.config | config}))
+        plan = make_plan(dataset, ExportRequest(TRAINERS["folder"], tmp_path / "out"), STAGE_NAMES)
+        sound = plan.sound_of(film)
+        assert sound
+        assert sound.language == chosen
+
+
 def test_rows_have_the_facts(dataset: Dataset) -> None:
     row = clip_rows(dataset, seen_clips(dataset))[0]
     assert (row.sound_language, row.loudness_lufs, row.silent_share, row.speech_share) == ("jpn", -23.1, 0.75, 0.25)
