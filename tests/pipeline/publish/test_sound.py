@@ -149,6 +149,7 @@ def test_exports_have_the_files_of_the_shards(dataset: Dataset, tmp_path: Path) 
 
 
 def test_exports_cut_again_with_the_track_of_the_film(dataset: Dataset, tmp_path: Path) -> None:
+    write_shards(dataset, SHARDS)
     film = dataset.folders()[0].film
     for language, chosen in ((None, "ja"), ("en", "en")):
         config = {"films": [{"match": film.name, "language": "ja"}], "sound": {"keep": True, "language": language}}
