@@ -3,7 +3,7 @@
 import { ask, post } from "./api.js";
 
 export const readInfo = () => ask("api/info");
-export const readLength = (instruction) => post("api/lengths", { instruction });
+export const readDraft = (instruction, first) => post("api/readings", { instruction, first });
 export const makeGame = () => post("api/games", {});
 export const readGame = (game) => ask(`api/games/${game}`);
 export const play = (game, after, instruction) => post(`api/games/${game}/turns`, { after, instruction });
