@@ -29,7 +29,7 @@ _SIMILAR = 0.8
 
 @dataclass(frozen=True)
 class Reading:
-    """An instruction as it is understood."""
+    """Meaning of an instruction."""
 
     instruction: str
     """What is played."""
