@@ -32,7 +32,7 @@ class Reading:
     """Meaning of an instruction."""
 
     instruction: str
-    """What is played."""
+    """Text that is played."""
     unknown: tuple[str, ...] = ()
     """Words that the model does not know."""
 
