@@ -75,6 +75,11 @@ export class Tree {
     return this.children.get(id)?.length ?? 0;
   }
 
+  /** The turns that were drawn from the same instruction after the same turn, in the order in which they were drawn. */
+  takes({ parent, instruction }) {
+    return (this.children.get(parent) ?? []).filter((id) => this.get(id).instruction === instruction);
+  }
+
   /** The first turn that only this branch has, or its last turn if there is none. */
   ownTurn(leaf) {
     const path = this.path(leaf);

@@ -283,6 +283,31 @@ def test_looking_back_and_branching(chromium: Browser, game: Served) -> None:
         assert meter(page, "Entertainment") == "55"
 
 
+def test_a_turn_is_drawn_again_and_takes_are_chosen_from(chromium: Browser, game: Served) -> None:
+    with opened(chromium, game) as page:
+        for motion in ("walk", "run"):
+            play(page, motion)
+        takes = page.get_by_role("group", name="Takes of this turn")
+        expect(takes).to_have_text("Draw again", use_inner_text=True)
+        takes.get_by_role("button", name="Draw again").click()
+        expect(takes).to_contain_text("take 2 of 2")
+        assert [text for _, text in game.engine.seen] == ["Motion: walk.", "Motion: run.", "Motion: run."]
+        expect(page.locator("#strip li")).to_have_count(2)
+        taken = page.url
+        play(page, "sleep")
+        page.goto(taken)
+        page.reload()
+        takes.get_by_role("button", name="Take before").click()
+        expect(takes).to_contain_text("take 1 of 2")
+        expect(takes.get_by_role("button", name="Take before")).to_be_disabled()
+        play(page, "jump")
+        branches = page.get_by_role("navigation", name="Branches").get_by_role("button")
+        assert [text.split("\n")[-1] for text in branches.all_inner_texts()] == ["3 turns", "3 turns"]
+        page.locator("#motion-text").fill("explode")
+        page.get_by_role("button", name="Play", exact=True).click()
+        expect(page.get_by_role("alert")).to_be_visible()
+
+
 def test_reload_and_a_new_server_keep_the_game(chromium: Browser, tmp_path: Path) -> None:
     with served(tmp_path) as game:
         port = int(game.address.rpartition(":")[2])
