@@ -35,6 +35,7 @@ from training.config import (
     Recipe,
     ShotPhaseSettings,
     ValidationSettings,
+    WindowSettings,
 )
 
 _OF_VIDEO = {"betas": (0.9, 0.95), "weight_decay": 1e-4}
@@ -59,13 +60,14 @@ ON_TILES = {"tiled": True}
 def full() -> Recipe:
     """The paper's steps and learning rates, and our choices for the rest.
 
-    A step has one clip for each of the paper's 24 GPUs, or 16 windows for each, as in the released configuration of
-    the game model (dataset_5_turn.yaml). Each network has the optimizer of the code that it comes from.
+    A step has one clip for each of the paper's 24 GPUs. The released configuration of the game model
+    (dataset_5_turn.yaml) has 16 windows for each, 384 targets; a step here has 80 packed windows, 400 targets. Each
+    network has the optimizer of the code that it comes from.
     """
     common = {"batch_size": 24, "rate_warm_up": 500, "ema_decay": 0.9999, "save_every": 500, "validate_every": 2000}
     common["loader_workers"] = 2
     video, flux, language = ({**common, **optimizer} for optimizer in (_OF_VIDEO, _OF_FLUX, _OF_LANGUAGE))
-    windows = {**language, "batch_size": 384, "micro_batch": 2}
+    windows = {**language, "batch_size": 80}
     return Recipe(
         model=full_config(),
         shot=ShotPhaseSettings(
@@ -73,7 +75,11 @@ def full() -> Recipe:
             joint=LoopSettings(steps=80_000, learning_rate=2e-4, **video),
             precision="fp16",
         ),
-        game=GamePhaseSettings(loop=LoopSettings(steps=15_000, learning_rate=5e-5, **windows), precision="bf16"),
+        game=GamePhaseSettings(
+            loop=LoopSettings(steps=15_000, learning_rate=5e-5, **windows),
+            windows=WindowSettings(packed=True),
+            precision="bf16",
+        ),
         adapt=AdaptPhaseSettings(loop=LoopSettings(steps=10_000, learning_rate=5e-5, **video), precision="fp16"),
         gc=BaselineSettings(loop=LoopSettings(steps=80_000, learning_rate=2e-4, **video), precision="fp16"),
         gfc=BaselineSettings(loop=LoopSettings(steps=200_000, learning_rate=1e-4, **flux), precision="bf16"),
@@ -193,7 +199,11 @@ def ablation(name: str, recipe: Recipe) -> Recipe:
     """Return a recipe with the single change of an ablation. UserError if there is no such ablation."""
     if name not in _CHANGES:
         raise UserError(f"no ablation {name!r}: choose one of {', '.join(ABLATIONS)}")
-    return Recipe.model_validate(merged(recipe.model_dump(), _CHANGES[name]))
+    changes = _CHANGES[name]
+    if name == "no-history" and recipe.game.windows.packed:  # as many targets a step as before
+        targets = recipe.game.loop.batch_size * recipe.game.windows.most_turns
+        changes = merged(changes, {"game": {"windows": {"packed": False}, "loop": {"batch_size": targets}}})
+    return Recipe.model_validate(merged(recipe.model_dump(), changes))
 
 
 def read_recipe(name: str, ablated: str | None = None, path: Path | None = None) -> Recipe:

@@ -49,7 +49,9 @@ def test_the_full_recipe_is_that_of_the_paper() -> None:
         assert (loop.betas, loop.epsilon, loop.weight_decay, loop.minimum_rate) == ((0.9, 0.95), 1e-8, 1e-4, 0.0)
     loop = recipe.game.loop
     assert (loop.betas, loop.epsilon, loop.weight_decay, loop.minimum_rate) == ((0.9, 0.98), 1e-6, 0.05, 0.05)
-    assert (loop.batch_size, recipe.shot.joint.batch_size) == (384, 24)
+    assert (loop.batch_size * recipe.game.windows.most_turns, recipe.shot.joint.batch_size) == (400, 24)
+    alone = ablation("no-history", recipe).game
+    assert (alone.loop.batch_size, alone.windows.packed) == (400, False)
 
 
 def test_the_recipe_of_one_film_is_full_with_a_tenth_of_the_steps() -> None:
