@@ -54,6 +54,14 @@ def test_the_full_recipe_is_that_of_the_paper() -> None:
     assert (alone.loop.batch_size, alone.windows.packed) == (400, False)
 
 
+def test_the_recipe_of_the_paper_has_no_departures() -> None:
+    recipe = read_recipe("paper")
+    game, loops = recipe.game, (recipe.shot.joint, recipe.game.loop, recipe.adapt.loop, recipe.gc.loop, recipe.gfc.loop)
+    assert (game.free_text, game.windows.packed, game.loop.batch_size, recipe.gfc.loop.batch_size) == (0, False, 384, 8)
+    assert recipe.model.shot_decoder.lora_alpha == 1
+    assert {loop.ema_decay for loop in loops} == {0}
+
+
 def test_the_recipe_of_one_film_is_full_with_a_tenth_of_the_steps() -> None:
     recipe = read_recipe("one-film")
     steps = (recipe.shot.warm_up.steps, recipe.shot.joint.steps, recipe.game.loop.steps, recipe.adapt.loop.steps)
@@ -110,7 +118,7 @@ def test_a_file_that_undoes_an_ablation_is_refused(tmp_path: Path) -> None:
 
 
 def test_unknown_names_list_the_known_ones() -> None:
-    with pytest.raises(UserError, match="no recipe 'huge': choose one of tiny, mini, full, card24"):
+    with pytest.raises(UserError, match="no recipe 'huge': choose one of tiny, mini, full, paper, card24"):
         read_recipe("huge")
     with pytest.raises(UserError, match="no ablation 'none': choose one of random-frame"):
         ablation("none", tiny())
