@@ -84,6 +84,7 @@ def _values(summary: Summary, card: CardSettings) -> dict[str, Any]:
         "stages": made_with(summary),
         "software": software(summary),
         "limits": _limits(summary),
+        "heard": _heard(summary),
     }
 
 
@@ -132,9 +133,13 @@ _DUPLICATES = {
 }
 
 
+def _heard(summary: Summary) -> int:
+    """Number of samples with sound."""
+    return sum(clip.sound is not None for clip in summary.kept) if summary.record.keeps_sound else 0
+
+
 def _sound_limit(summary: Summary) -> str:
-    heard = sum(clip.sound is not None for clip in summary.kept) if summary.record.keeps_sound else 0
-    if not heard:
+    if not (heard := _heard(summary)):
         return "Clips have no sound."
     return f"{heard:,} of {counted(len(summary.kept), 'clip')} have sound: AAC, 48 kHz, stereo."
 

@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 from benchmarks.review_dataset import CAST
 from pipeline.reviews.clips import reviewable
 from pipeline.video.sound_files import read_sound
+from tests.support.datasets.dialogue import line, write_dialogue
 from tests.support.datasets.made_dataset import MODEL, make_dataset
 from tests.support.datasets.sounds import keep_sound
 from tests.support.media.beeping_films import beeps_in
@@ -300,3 +301,16 @@ def test_a_key_switches_the_sound_on_and_off(chromium: Browser, tmp_path: Path) 
             page.keyboard.press("ArrowRight")
         page.keyboard.press("l")
         assert video.evaluate("video => video.muted")
+
+
+def test_dialogue_is_shown_and_found(chromium: Browser, tmp_path: Path) -> None:
+    dataset = make_dataset(tmp_path / "data", captioner=MODEL)
+    write_dialogue(dataset.folders()[0], line(2.5, 3.5, "宗介、<b>ham</b>!", speaker="Ponyo"))
+    with reviewing(tmp_path, dataset) as review, opened(chromium, review) as page:
+        in_time_order(page)
+        expect(page.locator("#dialogue li")).to_have_count(0)
+        page.locator("#text").fill("宗介")
+        expect(page.locator("#found")).to_have_text(f"1 of {len(review.ids)} clips")
+        page.keyboard.press("Escape")
+        assert current(page) == review.ids[1]
+        expect(page.locator("#dialogue li")).to_have_text("Ponyo: 宗介、<b>ham</b>!")

@@ -211,7 +211,9 @@ def test_a_build_with_sound_and_one_without_publish_both(tmp_path: Path) -> None
     before = build(keep=False)
     heard = build(keep=True)
     assert before.keys() == heard.keys()
-    assert "have sound: AAC" in (dataset.root / "README.md").read_text()
+    card = (dataset.root / "README.md").read_text()
+    assert "have sound: AAC" in card
+    assert "H.264 with sound" in card
     assert " LUFS, " in (dataset.root / "report.html").read_text()
     out = tmp_path / "out"
     request = ExportRequest(TRAINERS["folder"], out, preset=PRESETS["cogvideox"])

@@ -138,11 +138,12 @@ def test_a_track_without_dialogue_leaves_the_choice_to_the_next(tmp_path: Path, 
     assert [line.speaker for line in lines] == ["Ponyo", "Sosuke"]
 
 
-def test_pictures_are_named(tmp_path: Path, film: Path) -> None:
+@pytest.mark.parametrize("codec", ["dvd_subtitle", "hdmv_pgs_subtitle"])
+def test_pictures_are_named(tmp_path: Path, film: Path, codec: str) -> None:
     path = tmp_path / "film.mkv"
-    with_tracks(film, path, [TextStream("dvd_subtitle", [(1, 2, b"\0\x10")], "jpn"), TextStream("ass", SAID)])
+    with_tracks(film, path, [TextStream(codec, [(1, 2, b"\0\x10")], "jpn"), TextStream("ass", SAID)])
     tracks, lines = read(path)
-    assert (tracks[0].codec, tracks[0].remark) == ("dvd_subtitle", "pictures, which need text recognition")
+    assert (tracks[0].codec, tracks[0].remark) == (codec, "pictures, which need text recognition")
     assert len(lines) == 2
 
 
