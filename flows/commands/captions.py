@@ -22,10 +22,15 @@ from flows.commands.dataset import DatasetPlace, checked_request, open_workspace
 from flows.console.terminal import console, say
 from pipeline.core.atomic import HeldError, held, replacing
 from pipeline.core.config import CaptionSettings, load_config
+from pipeline.core.errors import UserError
 from pipeline.core.plain_text import printable
 
 if TYPE_CHECKING:
+    from pipeline.captions.stage import WriteCaptions
     from pipeline.captions.trial import Trial
+    from pipeline.core.store import Dataset
+    from pipeline.publish.export.span_captions import SpanCost
+    from pipeline.publish.export.trainers import Preset
 
 SECONDS_BETWEEN_LINES = 30.0
 LMDEPLOY_ENVIRONMENT = Path(sys.prefix).parent / ".venv-lmdeploy"
@@ -106,6 +111,14 @@ def captions(
     price: Annotated[
         float | None, typer.Option("--price-per-million-tokens", min=0, help="Price of a service, for the cost.")
     ] = None,
+    spans: Annotated[
+        Literal["ltx2", "h3"] | None,
+        typer.Option(help="Caption the spans of an export with this preset, in place of the clips; writes no page."),
+    ] = None,
+    all_spans: Annotated[
+        bool,
+        typer.Option("--all", help="With --spans: ask about all spans. Try a few first: the cost follows from them."),
+    ] = False,
 ) -> None:
     """Try the caption server on a few clips, and print what the captions of the whole dataset would cost.
 
@@ -114,13 +127,18 @@ def captions(
     build them without a server first.
 
         animegamer captions data/ --try 20 --price-per-million-tokens 0.25
+
+        animegamer captions data/ --spans ltx2 --all
     """
     from flows.console.progress import Bars
     from pipeline.captions.trial import try_captions
     from pipeline.core.progress import watched
     from pipeline.pages.trial import write_trial
     from pipeline.plan.film_stages import captions_of
+    from pipeline.publish.export.trainers import PRESETS
 
+    if all_spans and not spans:
+        raise UserError("--all needs --spans; a build captions all clips")
     workspace = open_workspace(dataset)
     built = settings_of(workspace)
     asking = load_config(config).captions if config else built.captions
@@ -134,14 +152,48 @@ def captions(
             with suppress(HeldError), held(folder.path, "animegamer captions"):  # else a worker is writing there
                 folder.sweep()
         stage, screened = captions_of(workspace.dataset, request)
+        asked = settings.captions
+        if spans:
+            _caption_spans(workspace.dataset, stage, PRESETS[spans], None if all_spans else tries, price)
+            workspace.send()
+            return
         with watched(workspace.dataset.root.name, "captions") as watch:
             trial = try_captions(screened, stage, tries, watch)
-        asked = settings.captions
         figures = _figures(trial, asked.concurrency, gpus, price)
         write_trial(page, trial, stage.cast, f"{asked.model} {asked.revision} at {asked.endpoint}", figures)
         workspace.send()
     for name, value in (*figures, ("page", str(page))):
         typer.echo(f"{name:<12} {value}")
+
+
+def _caption_spans(
+    dataset: Dataset, stage: WriteCaptions, preset: Preset, tries: int | None, price: float | None
+) -> None:
+    """Ask about `tries` spans, or all, and write their captions for exports; say the cost before and after."""
+    from pipeline.captions.trial import try_questions
+    from pipeline.core.progress import watched
+    from pipeline.publish.export.span_captions import span_cost, span_questions, write_captions
+
+    films = span_questions(dataset, stage, preset)
+    before = span_cost(films)
+    if tries is None and before.left == before.spans:
+        raise UserError(f"the cost of {before.spans} spans is not known yet; first try a few, without --all")
+    typer.echo(_span_line(before, price))
+    with watched(dataset.root.name, "captions") as watch:
+        trial = try_questions(films, before.spans if tries is None else tries, watch, ask_again=False)
+    written, after = write_captions(films, preset), span_cost(films)
+    typer.echo(f"asked        {trial.asked:,} spans now; {trial.usable_share:.0%} of {len(trial.clips):,} usable")
+    typer.echo(f"captions     {written:,} spans, which an export with --preset {preset.name} prefers")
+    typer.echo(_span_line(after, price))
+
+
+def _span_line(cost: SpanCost, price: float | None) -> str:
+    """Line with the spans left and their cost, by the tokens of those that were asked about."""
+    if cost.tokens_a_span is None or not cost.left:
+        return f"spans left   {cost.left:,} of {cost.spans:,}" + ("; cost unknown" if cost.left else "")
+    tokens = cost.left * cost.tokens_a_span
+    money = f", {tokens / 1e6 * price:,.2f} at {price:g} a million" if price is not None else ""
+    return f"spans left   {cost.left:,} of {cost.spans:,}; {tokens / 1e6:,.3g} million tokens{money}"
 
 
 def _figures(trial: Trial, concurrency: int, gpus: int, price: float | None) -> list[tuple[str, str]]:

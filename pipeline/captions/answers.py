@@ -53,6 +53,8 @@ class Answers:
     kept: Replies
     said: tuple[SpokenLine, ...] = ()
     """Lines heard in the clip, if the second question shows them."""
+    is_span: bool = False
+    """True: `clip` stands for a span of several clips."""
     reopened: frozenset[str] = frozenset()
     """Fingerprints of the questions that get a new attempt if their replies are unusable."""
 
@@ -66,7 +68,8 @@ class Answers:
         """The second question; None without a motion level, or before the first is settled."""
         if self.level is None or self._who_is_open:
             return None
-        return what_question(self.clip, self.level, self.settings, self.characters or (), self.said)
+        names = self.characters or ()
+        return what_question(self.clip, self.level, self.settings, names, self.said, is_span=self.is_span)
 
     @cached_property
     def characters(self) -> tuple[str, ...] | None:

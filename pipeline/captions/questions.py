@@ -15,7 +15,7 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -102,11 +102,17 @@ def who_question(clip: Clip, settings: CaptionSettings, cast: Cast) -> Question[
 
 
 def what_question(
-    clip: Clip, level: int, settings: CaptionSettings, names: Sequence[str] = (), said: Sequence[SpokenLine] = ()
+    clip: Clip,
+    level: int,
+    settings: CaptionSettings,
+    names: Sequence[str] = (),
+    said: Sequence[SpokenLine] = (),
+    *,
+    is_span: bool = False,
 ) -> Question[WhatReply]:
     """Return the second question: what happens, and which of the characters found by the first one acts.
 
-    `said` are the lines heard in the clip, if the question shows them.
+    `said` are the lines heard in the clip, if the question shows them. `is_span`: it is a span of several clips.
     """
     prompt, actor, example = load_prompt("what"), "", format_what(EXAMPLE)
     identity = {"prompt": prompt.identity}
@@ -116,6 +122,10 @@ def what_question(
         actor = naming.render(names=", ".join(names)) + "\n"
         example = format_what(EXAMPLE_WITH_ACTOR, EXAMPLE_NAMES)
     text = prompt.render(frames=shown_frames(clip.frames), level=level, actor=actor, example=example)
+    if is_span:
+        longer = load_prompt("span")
+        identity["span"] = longer.identity
+        text = f"{longer.render(seconds=f'{clip.end_seconds - clip.start_seconds:.1f}')}\n\n{text}"
     if said:
         heard = load_prompt("dialogue")
         identity["dialogue"] = heard.identity
@@ -157,7 +167,31 @@ class ClipPictures:
 
 def view_clip(path: Path) -> ClipPictures:
     """Read the grid for the first question and the frames for the second. Raises RecordError."""
-    frames_THWC = clip_files.read_frames(path, _shown, TILE_PIXELS, TILE_PIXELS)
+    return pictures_of(clip_files.read_frames(path, _shown, TILE_PIXELS, TILE_PIXELS))
+
+
+def view_span(paths: Sequence[Path], clips: Sequence[Clip], start_seconds: float, end_seconds: float) -> ClipPictures:
+    """Read the pictures of a span from the files of the clips that it covers, in time order. Raises RecordError."""
+    shown: dict[int, list[int]] = {}
+    for moment in spread(1000, FRAMES):
+        seconds = start_seconds + (end_seconds - start_seconds) * moment / 1000
+        place = max((place for place, clip in enumerate(clips) if clip.start_seconds <= seconds), default=0)
+        clip = clips[place]
+        frame = int((seconds - clip.start_seconds) * clip.fps)
+        shown.setdefault(place, []).append(min(max(frame, 0), clip.frames - 1))
+    parts = [
+        clip_files.read_frames(paths[place], partial(_these, frames), TILE_PIXELS, TILE_PIXELS)
+        for place, frames in shown.items()
+    ]
+    return pictures_of(np.concatenate(parts))
+
+
+def _these(frames: list[int], _: int) -> list[int]:
+    return frames
+
+
+def pictures_of(frames_THWC: NDArray[np.uint8]) -> ClipPictures:
+    """Return the grid for the first question and the frames for the second."""
     first, second, third, fourth = (frames_THWC[index] for index in spread(len(frames_THWC), GRID_FRAMES))
     grid_HWC = np.vstack((np.hstack((first, second)), np.hstack((third, fourth))))
     return ClipPictures(

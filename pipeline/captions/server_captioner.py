@@ -14,7 +14,7 @@ import asyncio
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from pipeline.captions.answers import LOST, Answers, Repeats, changes_of, is_goo
 from pipeline.captions.asking import AskingLoop
 from pipeline.captions.cast import Cast
 from pipeline.captions.endpoint import Endpoint
-from pipeline.captions.questions import conversation, reply_settings, view_clip
+from pipeline.captions.questions import ClipPictures, conversation, reply_settings, view_clip, view_span
 from pipeline.captions.reply_cache import finish_attempts, has_replies, load_replies, save_replies
 from pipeline.captions.rules import flagged
 from pipeline.core.config import CaptionSettings
@@ -54,6 +54,8 @@ class ServerCaptioner:
     """True: make a new attempt at the questions without a usable reply, except in an unfinished attempt."""
     dialogue: Dialogue = NO_DIALOGUE
     """Dialogue of the film, if the questions show it."""
+    spans: Mapping[str, tuple[Clip, ...]] = field(default_factory=dict)
+    """The clips that each span covers, in time order, by the id of the record that stands for the span."""
 
     def ingredients(self) -> dict[str, Any]:
         """Ingredients of the captions; the server's address and concurrency do not change them."""
@@ -192,12 +194,18 @@ class ServerCaptioner:
 
     async def _ask_about(self, folder: FilmFolder, preparing: Executor, client: ChatClient, answers: Answers) -> None:
         """Ask the open questions about one clip, each until a reply is usable or its repairs are used up."""
-        path = folder.clip_path(answers.clip.clip_id)
-        views = await asyncio.get_running_loop().run_in_executor(preparing, view_clip, path)
+        views = await asyncio.get_running_loop().run_in_executor(preparing, self._view, folder, answers.clip)
         while question := answers.open_question:
             messages = conversation(question, views, self.cast, answers.to_repair(question))
             answers = answers.with_reply(question, await client.chat(messages, question.pattern))
             await asyncio.to_thread(save_replies, folder, answers.kept)
+
+    def _view(self, folder: FilmFolder, clip: Clip) -> ClipPictures:
+        """Read the pictures of a clip or span. Raises RecordError."""
+        if (covered := self.spans.get(clip.clip_id)) is None:
+            return view_clip(folder.clip_path(clip.clip_id))
+        paths = [folder.clip_path(each.clip_id) for each in covered]
+        return view_span(paths, covered, clip.start_seconds, clip.end_seconds)
 
     def _waiting(self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip) -> dict[str, Answers]:
         """Return the answers so far of the clips with an open question, by clip id; clips that failed come last."""
@@ -213,7 +221,8 @@ class ServerCaptioner:
     def _answers(self, folder: FilmFolder, clip: Clip, levels: LevelsByClip) -> Answers:
         kept = load_replies(folder, clip.clip_id)
         said = self.dialogue.within(clip.start_seconds, clip.end_seconds) or ()
-        answers = Answers(clip, levels[clip.clip_id], self.settings, self.cast, kept, said)
+        is_span = clip.clip_id in self.spans
+        answers = Answers(clip, levels[clip.clip_id], self.settings, self.cast, kept, said, is_span)
         if not self.renews or not answers.caption(None).fault:
             return answers  # a good caption without characters stays: a new question could lose it
         used_up = {key for key in kept.exchanges if len(kept.to(key)) > self.settings.repairs}
@@ -237,7 +246,7 @@ def _rows(folder: FilmFolder) -> dict[str, Caption]:
 
 
 def _endpoint(settings: CaptionSettings) -> Endpoint:
-    names = settings.model_dump().keys() & {field.name for field in fields(Endpoint)}
+    names = settings.model_dump().keys() & {each.name for each in fields(Endpoint)}
     return Endpoint(
         address=settings.endpoint,
         remedy="start it with `animegamer caption-server` on its machine, "

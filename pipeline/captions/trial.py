@@ -9,13 +9,14 @@ The replies are stored as in a build, so the next build queries only the clips w
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from pipeline.captions.endpoint import counted
 from pipeline.captions.questions import spread
 from pipeline.captions.reply_cache import Exchange, finish_attempts, load_replies
+from pipeline.captions.server_captioner import ServerCaptioner
 from pipeline.captions.stage import WriteCaptions, candidates
 from pipeline.core.errors import UserError
 from pipeline.core.progress import Progress
@@ -78,7 +79,30 @@ class Trial:
         return self.left * self.seconds / self.asked / 3600 if self.asked else None
 
 
-@counted()
+@dataclass(frozen=True)
+class FilmQuestions:
+    """Clips or spans of a film that get a caption, with their motion levels, and the captioner."""
+
+    folder: FilmFolder
+    clips: Sequence[Clip]
+    levels: Mapping[str, int | None]
+    captioner: ServerCaptioner
+
+    def pending(self) -> list[str]:
+        """Ids of the clips with an open question."""
+        return self.captioner.pending(self.folder, self.clips, self.levels, {})[0]
+
+    def captions(self) -> list[Caption]:
+        """Captions by the replies stored so far; one without a reply has no tags."""
+        return self.captioner.collected(self.folder, self.clips, self.levels, {})
+
+    def left(self, *, ask_again: bool) -> int:
+        """Number of clips that the next build queries."""
+        of_build = replace(self.captioner, ask_again=ask_again, renews=False)
+        of_build = of_build.renewed(self.folder, self.clips, self.levels)
+        return len(replace(self, captioner=of_build).pending())
+
+
 def try_captions(
     screened: Sequence[tuple[FilmFolder, Sequence[Verdict]]], stage: WriteCaptions, count: int, progress: Progress
 ) -> Trial:
@@ -87,20 +111,31 @@ def try_captions(
     Raises:
         UserError: there are no clips, or the service cannot be used.
     """
-    settings = stage.settings.model_copy(update={"keep_old": False})
-    captioners = {
-        folder.film_id: replace(stage.server_for(folder), settings=settings, ask_again=True, renews=True)
-        for folder, _ in screened
-    }
-    films = {folder.film_id: (folder, *candidates(folder, verdicts)) for folder, verdicts in screened}
-    places = [(film_id, clip) for film_id, (_, clips, _) in films.items() for clip in clips]
-    if not places:
+    films = [
+        FilmQuestions(folder, *candidates(folder, verdicts), trial_captioner(stage, folder))
+        for folder, verdicts in screened
+    ]
+    if not any(film.clips for film in films):
         raise UserError("no clips to ask about: first build the dataset, at least `--until motion`")
+    return try_questions(films, count, progress, ask_again=stage.ask_again)
+
+
+def trial_captioner(stage: WriteCaptions, folder: FilmFolder) -> ServerCaptioner:
+    """Return the captioner of a film that also retries clips with unusable replies."""
+    settings = stage.settings.model_copy(update={"keep_old": False})
+    return replace(stage.server_for(folder), settings=settings, ask_again=True, renews=True)
+
+
+@counted()
+def try_questions(films: Sequence[FilmQuestions], count: int, progress: Progress, *, ask_again: bool) -> Trial:
+    """Caption `count` of the clips of some films, spread evenly. Raises UserError if the service cannot be used."""
+    places = [(film.folder.film_id, clip) for film in films for clip in film.clips]
     chosen = [places[place] for place in spread(len(places), min(count, len(places)))]
     tried: list[TriedClip] = []
     asked, seconds = 0, 0.0
-    for film_id, (folder, _, levels) in films.items():
-        captioner, clips = captioners[film_id], [clip for place, clip in chosen if place == film_id]
+    for film in films:
+        folder, levels, captioner = film.folder, film.levels, film.captioner
+        clips = [clip for film_id, clip in chosen if film_id == folder.film_id]
         finish_attempts(folder, (clip.clip_id for clip in clips))  # a killed build may have left unfinished attempts
         asked += len(captioner.pending(folder, clips, levels, {})[0])
         started, report = time.monotonic(), partial(_report, progress, len(tried), len(chosen))
@@ -108,17 +143,16 @@ def try_captions(
         captioner.ask(folder, clips, levels, report, failures)
         captions = captioner.collected(folder, clips, levels, failures)
         seconds += time.monotonic() - started
-        tried += [_tried(folder, clip, levels[clip.clip_id], row) for clip, row in zip(clips, captions, strict=True)]
-    of_build = {film_id: replace(each, ask_again=stage.ask_again, renews=False) for film_id, each in captioners.items()}
-    left = sum(len(of_build[film_id].renewed(*film).pending(*film, {})[0]) for film_id, film in films.items())
-    return Trial(tuple(tried), asked, seconds, len(places), left)
+        pairs = zip(clips, captions, strict=True)
+        tried += [tried_clip(folder, clip, levels[clip.clip_id], row) for clip, row in pairs]
+    return Trial(tuple(tried), asked, seconds, len(places), sum(film.left(ask_again=ask_again) for film in films))
 
 
 def _report(progress: Progress, before: int, total: int, done: float, _: float) -> None:
     progress(before + done, total)
 
 
-def _tried(folder: FilmFolder, clip: Clip, level: int | None, caption: Caption) -> TriedClip:
+def tried_clip(folder: FilmFolder, clip: Clip, level: int | None, caption: Caption) -> TriedClip:
     """Find the exchanges whose last replies the caption was made from."""
     stored = load_replies(folder, clip.clip_id).exchanges.values()
     last = {(exchange.request, exchange.replies[-1]): exchange for exchange in stored}

@@ -262,8 +262,6 @@ class Clip(Record):
 
 KEPT = "kept: "
 """Start of the flag of a caption that was kept although ingredients changed; the names of the ingredients follow."""
-
-
 COPIED = "copied: "
 """Start of the flag of a caption that a better copy of a clip took over; the id of the clip follows."""
 
@@ -305,6 +303,13 @@ class Caption(Record):
     def is_kept(self) -> bool:
         """True if it answers an earlier form of the question (`[captions] keep_old`), or its replies are gone."""
         return any(flag.startswith(KEPT) for flag in self.flags)
+
+
+class SpanCaption(Caption):
+    """Caption of a span of several clips; `clip_id` is the first clip's id and the preset."""
+
+    preset: str = Field(description="preset of exports that the span is cut for")
+    made_from: str = Field(description="fingerprint of the span and the clips that it covers")
 
 
 class Reviewed(Record):

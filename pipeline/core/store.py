@@ -49,6 +49,7 @@ from pipeline.core.records import (
     Reviewed,
     Scene,
     SchemaVersion,
+    SpanCaption,
     Verdict,
     arrow_schema,
     faults_of,
@@ -73,6 +74,7 @@ TABLES: dict[str, type[Record]] = {
     "reviewed": Reviewed,  # no table for a film without reviews
     "carried": Caption,  # no table for a film without captions of displaced copies
     "verdicts": Verdict,
+    "spans": SpanCaption,  # written by `captions --spans`
 }
 
 

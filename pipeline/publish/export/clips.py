@@ -2,29 +2,33 @@
 
 A span is cut for models that want sound and longer clips. It starts with a chosen clip, lies in one scene, and covers
 chosen clips alone: nothing that was dropped. Spans do not overlap. Its caption is joined from the captions of the clips
-that it covers. If these cover less than half of the span, it is left out.
+that it covers, unless the captioner was asked for one (`span_captions.py`). If captions cover less than half of the
+span, it is left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
 from pipeline.core.dialogue import NO_DIALOGUE, Dialogue, SpokenLine
 from pipeline.core.errors import UserError
+from pipeline.core.ingredients import fingerprint
 from pipeline.core.plain_text import counted
-from pipeline.core.records import Clip
+from pipeline.core.records import Caption, Clip, SpanCaption
 from pipeline.core.store import Dataset, FilmFolder
 from pipeline.publish.export.captions import CaptionForm, CaptionStyle
 from pipeline.publish.export.film_checks import inside_scenes
 from pipeline.publish.export.trainers import Preset, Trainer, pace
 from pipeline.publish.samples import is_by_rules_alone
 from pipeline.publish.seen_clips import SeenClip
+from pipeline.publish.vocabulary import Vocabulary, load_vocabulary
 from pipeline.stages.cutting.clip_grid import TOLERANCE_SECONDS
 
 RULES = "rules"
+SPANS = "spans"
 LEAST_CAPTIONED = 0.5
 """Least share of a span that captions cover."""
 
@@ -49,6 +53,8 @@ class FilmSpan:
     clips: tuple[SeenClip, ...]
     start_seconds: float
     end_seconds: float
+    asked: Caption | None = None
+    """Caption of the whole span, if the captioner was asked for it and no clip is reviewed."""
 
     def share_of(self, clips: Sequence[SeenClip]) -> float:
         """Share of the span that some of its clips cover."""
@@ -58,6 +64,21 @@ class FilmSpan:
             covered += max(0.0, end - max(clip.start_seconds, until))
             until = max(until, end)
         return covered / (self.end_seconds - self.start_seconds)
+
+    @property
+    def is_reviewed(self) -> bool:
+        """True if a reviewer confirmed or corrected the caption of one of its clips."""
+        return any(seen.reviewed is not None and seen.reviewed.fields for seen in self.clips)
+
+    def id_for(self, preset: Preset) -> str:
+        """Id of the span: that of its first clip, and the preset."""
+        return f"{self.clips[0].clip.clip_id}-{preset.name}"
+
+
+def span_key(span: FilmSpan, preset: Preset) -> str:
+    """Return the fingerprint of a span: its preset, and the clips that it covers."""
+    covered = [[seen.clip.sha256, seen.clip.start_seconds] for seen in span.clips]
+    return fingerprint({"preset": preset.model_dump(mode="json"), "start": span.start_seconds, "clips": covered})
 
 
 def choose_spans(folder: FilmFolder, kept: Sequence[SeenClip], preset: Preset) -> Iterator[FilmSpan]:
@@ -91,8 +112,10 @@ class ClipForm:
     def clips(self, dataset: Dataset, kept: Sequence[SeenClip]) -> tuple[tuple[ExportClip, ...], list[str]]:
         """Return the clips or spans with a caption, and notices. Raises UserError if there are none."""
         spans: list[FilmSpan] = []
+        vocabulary = load_vocabulary(dataset.root)
         for film_id in dict.fromkeys(seen.clip.film_id for seen in kept):
-            spans += self._spans(dataset.folder(film_id), [seen for seen in kept if seen.clip.film_id == film_id])
+            own = [seen for seen in kept if seen.clip.film_id == film_id]
+            spans += self._spans(dataset.folder(film_id), own, vocabulary)
         if not spans:
             assert self.preset
             raise UserError(f"no scene has {self.preset.frames} frames at {self.preset.fps} a second of chosen clips")
@@ -102,7 +125,7 @@ class ClipForm:
             first = span.clips[0].clip
             if clip := self._clip(dataset, span, dialogues[first.film_id]):
                 clips.append(clip)
-                shares.append(span.share_of([seen for seen in span.clips if self.style.of(seen.answer)]))
+                shares.append(self._captioned_share(span))
         if not clips:
             raise UserError(_no_captions(self.style.form, by_rules=dataset.record.captioner == RULES))
         notices = self._span_notices(kept, spans, shares) if self.has_spans else []
@@ -120,9 +143,12 @@ class ClipForm:
         """True if the clips are spans of several clips."""
         return self.preset is not None and self.preset.spans
 
-    def _spans(self, folder: FilmFolder, kept: Sequence[SeenClip]) -> Iterator[FilmSpan]:
+    def _spans(self, folder: FilmFolder, kept: Sequence[SeenClip], vocabulary: Vocabulary) -> Iterator[FilmSpan]:
         if self.preset and self.preset.spans:
-            yield from choose_spans(folder, kept, self.preset)
+            asked = {row.made_from: row for row in folder.read_if_made(SPANS, SpanCaption)}
+            for span in choose_spans(folder, kept, self.preset):
+                row = None if span.is_reviewed else asked.get(span_key(span, self.preset))
+                yield replace(span, asked=vocabulary.applied(row) if row and self.style.of(row) else None)
             return
         seconds = float(self.preset.frames * pace(folder.film) / self.preset.fps) if self.preset else None
         for seen in kept:
@@ -135,12 +161,16 @@ class ClipForm:
     def _clip(self, dataset: Dataset, span: FilmSpan, dialogue: Dialogue) -> ExportClip | None:
         """Return the clip of a span; None without a caption, or if captions cover too little of it."""
         seen, times = span.clips[0], (span.start_seconds, span.end_seconds)
-        captioned = [each for each in span.clips if self.style.of(each.answer)]
-        caption = self.style.joined([each.answer for each in span.clips], dialogue.mostly_within(*times))
-        if caption is None or (self.has_spans and span.share_of(captioned) < LEAST_CAPTIONED):
+        captions = [span.asked] if span.asked else [each.answer for each in span.clips]
+        caption = self.style.joined(captions, dialogue.mostly_within(*times))
+        if caption is None or (self.has_spans and self._captioned_share(span) < LEAST_CAPTIONED):
             return None
         source = dataset.folder(seen.clip.film_id).clip_path(seen.clip.clip_id)
         return ExportClip(seen, _file_of(self.trainer, seen), caption, source, dialogue.within(*times))
+
+    def _captioned_share(self, span: FilmSpan) -> float:
+        """Share of a span that captions of the wanted form cover."""
+        return 1.0 if span.asked else span.share_of([each for each in span.clips if self.style.of(each.answer)])
 
     def _span_notices(self, kept: Sequence[SeenClip], spans: Sequence[FilmSpan], shares: Sequence[float]) -> list[str]:
         seconds = spans[0].end_seconds - spans[0].start_seconds
