@@ -1,7 +1,8 @@
 """Composed season: episodes of Big Buck Bunny's pictures, with opening, ending, recap, preview and eyecatch, and truth.
 
-The story of an episode shows corners of the film's picture, some mirrored, so that one film gives an hour without a
-repeat. Openings, endings and eyecatches show the whole picture. An ending has other credits in each episode.
+The story of an episode shows a corner of the film's picture, as it is, mirrored or upside down, and half of them
+backwards, so that one film gives forty minutes without a repeat: no two views of a moment are alike. Openings, endings
+and eyecatches show the whole picture. An ending has other credits in each episode.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ _CHUNK_SECONDS = 20
 _STORY = range(10, 490, _CHUNK_SECONDS + 10)
 """Starts of the film's parts that stories use, seconds. A still shot may not go on from the end of one to the next."""
 _VIEWS = range(1, 9)
+_BACKWARDS = range(5, 9)
+_LAST_FRAME = 500 * FPS
+"""First frame of a film played backwards."""
 _CORNER = 0.55
 """Side of a corner, as a share of the picture."""
 _OPENING_A, _OPENING_B, _ENDING, _EYECATCH = 30.0, 200.0, 300.0, 400.0
@@ -46,7 +50,7 @@ class Piece:
     """First frame in the film."""
     frames: int
     view: int
-    """0: whole picture; 1 to 8: a corner, mirrored or not."""
+    """0: whole picture; 1 to 8: a corner."""
     credits: int | None = None
     """Seed of the credits over it."""
 
@@ -64,7 +68,10 @@ Episode = tuple[Piece, ...]
 
 
 def compose(seed: int, count: int, story_chunks: int = 5) -> list[Episode]:
-    """Return a season of episodes; at five chunks of story, each lasts about three minutes."""
+    """Return a season of episodes; at five chunks of story, each lasts about three minutes.
+
+    The second half has another opening, if that leaves two episodes with each, and one episode has none.
+    """
     rng = random.Random(seed)
     chunks = [(view, start) for view in _VIEWS for start in _STORY]
     rng.shuffle(chunks)
@@ -73,16 +80,17 @@ def compose(seed: int, count: int, story_chunks: int = 5) -> list[Episode]:
         for n in range(count)
     ]
     without_opening = rng.randrange(1, count)
+    with_first = count // 2 if count > 4 else count
     episodes = []
     for number, story in enumerate(stories):
         cold = [replace(story[0], frames=FPS * rng.choice((0, 0, 4, 9)))]
         rest = [replace(story[0], start=story[0].start + cold[0].frames, frames=story[0].frames - cold[0].frames)]
-        opening = _piece("opening", _OPENING_A if number < count // 2 else _OPENING_B, 22, 0, credits=-1)
+        opening = _piece("opening", _OPENING_A if number < with_first else _OPENING_B, 22, 0, credits=-1)
         middle = 1 + story_chunks // 2
         parts = [
             *(_shots("recap", stories[number - 1], rng) if number else ()),
             *cold,
-            *(() if number == without_opening else [opening]),
+            *(() if number == without_opening and count > 4 else [opening]),
             *rest,
             *story[1:middle],
             _piece("repeated", _EYECATCH, 4, 0),
@@ -141,7 +149,8 @@ def _pictures(source_THWC: NDArray[np.uint8], episode: Episode) -> Iterator[Pict
     for piece in episode:
         pages: dict[int, tuple[Picture, Picture]] = {}
         for number in range(piece.frames):
-            picture = _seen(source_THWC[piece.start + number], piece.view)
+            frame = piece.start + number
+            picture = _seen(source_THWC[_LAST_FRAME - frame if piece.view in _BACKWARDS else frame], piece.view)
             if piece.credits is not None:
                 page = int(number / FPS / _PAGE_SECONDS)
                 if page not in pages:
@@ -155,11 +164,11 @@ def _seen(picture_HWC: Picture, view: int) -> Picture:
     if view == 0:
         return np.asarray(picture_HWC)
     height, width = picture_HWC.shape[:2]
-    corner, mirrored = divmod(view - 1, 2)
     tall, wide = round(height * _CORNER), round(width * _CORNER)
-    top, left = (corner // 2) * (height - tall), (corner % 2) * (width - wide)
-    part = cv2.resize(picture_HWC[top : top + tall, left : left + wide], (width, height), interpolation=cv2.INTER_CUBIC)
-    return np.asarray(part[:, ::-1] if mirrored else part, np.uint8)
+    corner_HWC = picture_HWC[-tall:, -wide:] if view in _BACKWARDS else picture_HWC[:tall, :wide]
+    part_HWC = cv2.resize(corner_HWC, (width, height), interpolation=cv2.INTER_CUBIC)
+    upside_down, mirrored = divmod((view - 1) % 4, 2)
+    return np.asarray(part_HWC[:: -1 if upside_down else 1, :: -1 if mirrored else 1], np.uint8)
 
 
 def _credits(shape: tuple[int, ...], seed: int) -> tuple[Picture, Picture]:

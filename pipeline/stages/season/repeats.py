@@ -6,7 +6,7 @@ where they are:
 - Opening or ending: at least 15 seconds, and two copies at a like place in the first or in the last third.
 - Preview: a copy in the last two minutes, after the ending, of pictures that a later episode has elsewhere.
 - Recap: a later copy in the first third of its episode.
-- Repeated: any other copy.
+- Repeated: any other copy, such as an eyecatch, or a short title at like times in three episodes.
 
 A chapter named opening or ending decides for all copies. Stretches of more than half an episode are left to the search
 for near-duplicates: such episodes are copies of one another.
@@ -29,6 +29,8 @@ LEAST_THEME_SECONDS = 15.0
 _LIKE_SHARE = 1 / 8
 """Share of an episode by which the places of an opening or ending may differ."""
 _PREVIEW_SECONDS = 120.0
+_TITLE_SECONDS = 15.0
+"""Largest difference of the starts of a title that three episodes have."""
 
 
 @dataclass(frozen=True)
@@ -180,6 +182,8 @@ def _kind(
     if at_the_end(copy) and any(not at_the_end(other) for other in later):
         return "preview"
     earlier = [other for other in group if other.episode < copy.episode]
-    if earlier and copy.start <= films[copy.episode].duration_seconds / 3:
+    alike = {other.episode for other in group if abs(other.start - copy.start) <= _TITLE_SECONDS}
+    is_title = len(alike) > 2  # two episodes may recap one moment, but hardly at one time
+    if earlier and copy.start <= films[copy.episode].duration_seconds / 3 and not is_title:
         return "recap"
     return "repeated"

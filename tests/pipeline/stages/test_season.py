@@ -164,6 +164,16 @@ def test_a_removed_episode_is_no_witness() -> None:
     assert kinds == [["opening", "ending"], ["opening", "repeated", "ending"]]
 
 
+def test_a_short_title_in_three_episodes_is_no_recap() -> None:
+    source = Shots()
+    title = source.shots(5, 5)
+    rows = left_out(
+        *(episode(name, source.coded(title), source.shots(60)) for name in "abc"),
+        episode("d", source.shots(4), source.coded(title), source.shots(50)),
+    )
+    assert [[reason for _, _, reason in row] for row in rows] == [[], ["repeated"], ["repeated"], ["repeated"]]
+
+
 def test_a_chapter_names_the_copies_in_other_episodes() -> None:
     source = Shots()
     short = source.shots(9)
