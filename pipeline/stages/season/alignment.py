@@ -17,13 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.core.records import Scene
-from pipeline.stages.duplicates import near_pairs
 
 NEAR_BITS, LOOSE_BITS = 40, 72
 """Five lines of credits over a small picture change up to 72 bits; one in 100 pairs of frames is so close by chance."""
@@ -37,6 +36,8 @@ _SAME_SECONDS = 0.25
 """Largest difference of times that still count as one."""
 _LEAST_VOTES = 6
 """Frames with a near frame that make an offset worth a look, and a stretch real."""
+_MOST_ALIKE = 512
+"""Most frames that agree with a frame in a word: a picture held for a minute says nothing about the offset."""
 _COVERED_SECONDS = 0.75
 """Longest part at either end of a stretch that credits may hide."""
 
@@ -76,26 +77,34 @@ class Alignment:
 
 
 def find_alignments(episodes: Sequence[HashedEpisode]) -> list[Alignment]:
-    """Return all shared stretches, of each pair of episodes apart, by position."""
-    film_M = np.repeat(np.arange(len(episodes)), [len(episode.times_M) for episode in episodes])
-    if not film_M.size:
-        return []
-    time_M = np.concatenate([episode.times_M for episode in episodes])
-    hashes_M4 = np.concatenate([episode.hashes_M4 for episode in episodes])
-    near = near_pairs(hashes_M4, lambda left, right: film_M[left] != film_M[right], NEAR_BITS)
-    pairs_P2 = np.sort(np.concatenate([np.empty((0, 2), np.intp), *(np.stack(pair, 1) for pair in near)]), 1)
-    films_P2 = film_M[pairs_P2]
-    order = np.lexsort((films_P2[:, 1], films_P2[:, 0]))
-    pairs_P2, films_P2 = pairs_P2[order], films_P2[order]
-    bounds = [0, *(np.flatnonzero((np.diff(films_P2, axis=0) != 0).any(1)) + 1), len(films_P2)]
+    """Return all shared stretches, of each pair of episodes apart, by position.
+
+    Of two episodes that share more than half of one, only the first stretch found is returned.
+    """
     found = []
-    for start, end in pairwise(bounds):
-        if start < end:
-            first, second = (int(number) for number in films_P2[start])
-            votes_V2 = time_M[pairs_P2[start:end]]
-            stretches = _stretches(episodes[first], episodes[second], votes_V2)
-            found += [Alignment(first, second, *stretch) for stretch in stretches]
+    for (first, one), (second, other) in combinations(enumerate(episodes), 2):
+        for start, end, offset in _stretches(one, other, _votes(one, other)):
+            found.append(Alignment(first, second, start, end, offset))
+            if 2 * (end - start) > min(one.seconds, other.seconds):
+                break  # copies of one another have millions of votes
     return found
+
+
+def _votes(one: HashedEpisode, other: HashedEpisode) -> NDArray[np.float64]:
+    """Times of the near frames of two episodes, of those that agree in a word of 16 bits (see `duplicates.py`)."""
+    codes = [np.empty(0, np.int64)]
+    for ours_M, theirs_M in zip(one.hashes_M4.view(np.uint16).T, other.hashes_M4.view(np.uint16).T, strict=True):
+        order_M = np.argsort(theirs_M, kind="stable")
+        first_M = np.searchsorted(theirs_M, ours_M, "left", order_M)
+        counts_M = np.searchsorted(theirs_M, ours_M, "right", order_M) - first_M
+        counts_M[counts_M > _MOST_ALIKE] = 0
+        ours_P = np.repeat(np.arange(len(ours_M)), counts_M)
+        inside_P = np.arange(len(ours_P)) - np.repeat(np.cumsum(counts_M) - counts_M, counts_M)
+        theirs_P = order_M[first_M[ours_P] + inside_P]
+        near_P = np.bitwise_count(one.hashes_M4[ours_P] ^ other.hashes_M4[theirs_P]).sum(1) <= NEAR_BITS
+        codes.append(ours_P[near_P] * len(other.times_M) + theirs_P[near_P])
+    ours_V, theirs_V = np.divmod(np.unique(np.concatenate(codes)), max(len(other.times_M), 1))
+    return np.stack([one.times_M[ours_V], other.times_M[theirs_V]], 1)
 
 
 def _stretches(
@@ -134,8 +143,8 @@ def _best_offset(votes_V2: NDArray[np.float64]) -> tuple[float, int]:
     offsets_V = votes_V2[:, 1] - votes_V2[:, 0]
     bins_V = np.floor(offsets_V / _STEP_SECONDS).astype(np.int64)
     _, frames_V = np.unique(votes_V2[:, 0], return_inverse=True)
-    both = np.concatenate([np.stack([bins_V, frames_V], 1), np.stack([bins_V - 1, frames_V], 1)])
-    bins, counts = np.unique(np.unique(both, axis=0)[:, 0], return_counts=True)
+    codes = np.unique(np.concatenate([bins_V, bins_V - 1]) * len(votes_V2) + np.tile(frames_V, 2))
+    bins, counts = np.unique(codes // len(votes_V2), return_counts=True)
     best = bins[counts.argmax()]  # counts the bin and the next one, as an offset may lie at their border
     return float(np.median(offsets_V[(bins_V == best) | (bins_V == best + 1)])), int(counts.max())
 
