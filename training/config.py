@@ -49,7 +49,10 @@ class WindowSettings(Settings):
 class LoopSettings(Settings):
     """Settings of one run of the training loop."""
 
-    later_keys = frozenset({"minimum_rate", "betas", "epsilon", "ema_on_cpu", "snapshot_every", "optimizer"})
+    later_keys = frozenset(
+        {"minimum_rate", "betas", "epsilon", "ema_on_cpu", "snapshot_every", "optimizer"}
+        | {"save_minutes", "validate_minutes"}
+    )
 
     steps: int = Field(ge=0, description="optimizer steps; 0 skips this part")
     batch_size: int = Field(ge=1, description="examples per step, summed over all processes")
@@ -69,11 +72,13 @@ class LoopSettings(Settings):
     ema_decay: float = Field(0.0, ge=0, lt=1, description="decay of the exported average of the weights; 0 for none")
     ema_on_cpu: bool = Field(False, description="keep the average in main memory: slower, less GPU memory")
     save_every: int = Field(500, ge=1, description="steps between saved states")
+    save_minutes: float = Field(0.0, ge=0, description="minutes after which a state is saved too; 0 for no such limit")
     keep: int = Field(2, ge=1, description="saved states kept on disk")
     snapshot_every: int = Field(
         0, ge=0, description="steps between checkpoints to play, which are never removed; 0 writes none"
     )
     validate_every: int = Field(1000, ge=1, description="steps between validations on held-out clips")
+    validate_minutes: float = Field(0.0, ge=0, description="minutes after which to validate too; 0 for no such limit")
     loader_workers: int = Field(0, ge=0, description="processes that read examples; 0 reads them while training")
 
     @model_validator(mode="after")

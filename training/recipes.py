@@ -51,7 +51,7 @@ COMMANDS: Mapping[str, str] = {"warm-up": "shot", "joint": "shot", "game": "game
 """Part of `animegamer train` that runs each phase."""
 ADJUSTABLE_SETTINGS = {
     *("micro_batch", "ema_on_cpu", "loader_workers"),
-    *("save_every", "keep", "snapshot_every", "validate_every"),
+    *("save_every", "save_minutes", "keep", "snapshot_every", "validate_every", "validate_minutes"),
 }
 """Loop settings that may change on resume: the result is the same up to rounding."""
 ON_TILES = {"tiled": True}
@@ -78,7 +78,7 @@ def full() -> Recipe:
       so states weigh three times as much.
     """
     common = {"batch_size": 24, "rate_warm_up": 500, "ema_decay": 0.9999, "save_every": 500, "validate_every": 2000}
-    common["loader_workers"] = 2
+    common |= {"loader_workers": 2, "save_minutes": 30.0}
     video, flux, language = ({**common, **optimizer} for optimizer in (_OF_VIDEO, _OF_FLUX, _OF_LANGUAGE))
     windows = {**language, "batch_size": 80}
     return Recipe(

@@ -28,6 +28,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import signal
+import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
@@ -93,6 +94,7 @@ class Trainer:
         self.origin = origin
         self.learner = Learner(phase.network, phase.units, loop, accelerator)
         self.done, self.termination = 0, Termination()
+        self._saved = self._validated = time.monotonic()
         self.speed = SpeedMeter(accelerator.device, accelerator.num_processes, peak_tflops_of(accelerator))
         if (step := newest(self._states)) is not None:
             self.learner.restore(self._states, step)
@@ -132,16 +134,19 @@ class Trainer:
         speeds = self.speed.figures(len(examples), figures.pop("units"))
         self.done = step + 1
         is_last, stops = self.done == loop.steps, figures.pop("stops") > 0
+        saves, validates = figures.pop("saves") > 0, figures.pop("validates") > 0
         # 2. Save the state if it is due, at a signal, and after the last step.
-        if self.done % loop.save_every == 0 or is_last or stops:
+        if self.done % loop.save_every == 0 or is_last or stops or saves:
             self.learner.save(self._states, self.done, loop.keep)
+            self._saved = time.monotonic()
         if stops and not is_last:
             raise self._terminated()
         # 3. Export and validate after saving: sampling needs additional memory, and may run out of memory.
         if self._snapshot:
             self.export(self._snapshot)
-        if self.done % loop.validate_every == 0 or is_last:
+        if self.done % loop.validate_every == 0 or is_last or validates:
             figures |= self._validate()
+            self._validated = time.monotonic()
         # 4. Report.
         self.accelerator.log(figures | speeds, step=self.done)
         if watch:
@@ -151,8 +156,8 @@ class Trainer:
         """Run one optimizer step on this process's share of the batch.
 
         Returns:
-            The terms of the global batch, `stops` (the share of processes that were asked to stop), and `units` (the
-            size of a process's examples).
+            The terms of the global batch, `units` (the size of a process's examples), and three shares of the
+            processes: `stops` were asked to stop, and for `saves` and `validates` the minutes between two are over.
         """
         loop, accelerator, learner = self.loop, self.accelerator, self.learner
         # 1. Seed the dropout inside the networks by the step, so that a resumed run draws the same.
@@ -171,8 +176,10 @@ class Trainer:
                 accelerator.backward(terms["loss"].sum() / len(examples))
             for name, values_B in terms.items():
                 sums[name] = sums.get(name, 0) + values_B.detach().float().sum() / len(examples)
-        # 3. Average over the processes, also the requests to stop: all of them stop after the same step.
+        # 3. Average over the processes, also what is due: all of them stop, save and validate after the same step.
         sums["stops"] = self._stops()
+        sums["saves"] = self._is_over(loop.save_minutes, self._saved)
+        sums["validates"] = self._is_over(loop.validate_minutes, self._validated)
         sums["units"] = torch.tensor(float(sum(map(self.phase.size_of, examples))), device=accelerator.device)
         figures = self._over_all(sums)
         # 4. Clip the gradient, and take the step unless loss or gradient is not finite.
@@ -255,6 +262,11 @@ class Trainer:
     def _stops(self) -> Tensor:
         """Return 1 if this process was asked to stop, else 0."""
         return torch.tensor(float(self.termination.by is not None), device=self.accelerator.device)
+
+    def _is_over(self, minutes: float, since: float) -> Tensor:
+        """Return 1 if so many minutes are over, else 0; with 0 minutes always 0."""
+        over = minutes > 0 and time.monotonic() - since >= 60 * minutes
+        return torch.tensor(float(over), device=self.accelerator.device)
 
     def _over_all(self, sums: dict[str, Tensor]) -> dict[str, float]:
         """Return means over the global batch from this process's means."""

@@ -13,7 +13,7 @@ import pytest
 from flows.train_run import Ablation, RecipeName
 from pipeline.core.errors import UserError
 from pipeline.core.toml import as_toml
-from training.config import Recipe
+from training.config import LoopSettings, Recipe
 from training.recipes import (
     ABLATIONS,
     PHASES,
@@ -125,14 +125,14 @@ def test_unknown_names_list_the_known_ones() -> None:
 
 
 def test_later_keys_are_ingredients_only_where_they_are_set() -> None:
-    unset = dict.fromkeys(("minimum_rate", "betas", "epsilon", "ema_on_cpu", "snapshot_every", "optimizer"), True)
+    unset = dict.fromkeys(LoopSettings.later_keys, True)
     recipe = tiny()
     assert recipe.gc.unset_later_keys() == {"loop": unset}
     loop = recipe.gc.loop.model_copy(update={"betas": (0.9, 0.95)})
     changed = recipe.gc.model_copy(update={"loop": loop})
     assert changed.unset_later_keys() == {"loop": {key: True for key in unset if key != "betas"}}
     assert recipe.unset_later_keys()["shot"] == {"warm_up": unset, "joint": unset}
-    assert full().gc.unset_later_keys() == {"loop": {key: True for key in unset if key != "betas"}}
+    assert full().gc.unset_later_keys() == {"loop": dict.fromkeys(unset.keys() - {"betas", "save_minutes"}, True)}
 
 
 def changed(**changes: Any) -> list[str]:
@@ -147,7 +147,7 @@ def changed(**changes: Any) -> list[str]:
         ({"shot": {"warm_up": {"learning_rate": 1e-4}}}, ["warm-up"]),
         ({"shot": {"joint": {"learning_rate": 1e-4}}}, ["joint"]),
         ({"shot": {"dropout": 0.3}}, ["warm-up", "joint"]),
-        ({"shot": {"joint": {"save_every": 7, "loader_workers": 2}}}, []),
+        ({"shot": {"joint": {"save_every": 7, "save_minutes": 5, "loader_workers": 2}}}, []),
         ({"game": {"windows": {"most_gap": 2}}}, ["game"]),
         ({"game": {"history_noise": 0.5}}, ["game"]),
         ({"adapt": {"predictions": "rollout"}}, ["adapt"]),

@@ -266,6 +266,24 @@ def test_old_states_are_removed_and_partial_states_ignored(tmp_path: Path) -> No
     assert sorted(path.name for path in folder.iterdir()) == ["step-00000015", "step-00000020"]
 
 
+def test_states_and_validations_are_due_by_minutes_too_and_change_no_weight(tmp_path: Path) -> None:
+    due: list[tuple[int, bool]] = []
+    states = tmp_path / "timed" / "states"
+    timed = loop(steps=6, save_every=100, validate_every=100, save_minutes=0.1 / 60, validate_minutes=0.1 / 60, keep=9)
+    slow = Sum(before_step=lambda: time.sleep(0.06))  # so every second step is due
+
+    def watch(report: StepReport) -> None:
+        due.append((report.step, "val/weight" in report.figures))
+
+    result = Trainer(slow, timed, states.parent, new_accelerator()).run(watch)
+    saved = sorted(int(path.name.removeprefix("step-")) for path in states.iterdir())
+    validated = [step for step, is_validated in due if is_validated]
+    for steps in (saved, validated):
+        assert steps[-1] == 6
+        assert 2 <= len(steps) <= 5
+    assert same(load_file(result / "line.safetensors"), trained(tmp_path / "plain", loop(steps=6)))
+
+
 def test_reports_have_the_documented_figures(tmp_path: Path) -> None:
     reports: list[Any] = []
     Trainer(Sum(), loop(), tmp_path, Accelerator(cpu=True)).run(reports.append)
