@@ -129,5 +129,5 @@ class ResultNotes:
 def _leaves(value: Any, name: str = "") -> dict[str, str]:
     """Nested ingredients as one dict with dotted names."""
     if not isinstance(value, Mapping):
-        return {name: json.dumps(value)}
+        return {name: json.dumps(value, sort_keys=True)}
     return {key: leaf for child in value for key, leaf in _leaves(value[child], f"{name}.{child}".strip(".")).items()}

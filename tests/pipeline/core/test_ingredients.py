@@ -39,6 +39,7 @@ def test_changed_ingredients_are_named_at_any_depth_and_short_values_shown() -> 
         "content, gone (true to none), new (none to null), settings.left (0 to 2), upstream.cut"
     )
     assert changed(before, before) == []
+    assert changed({"films": [{"match": "*", "skip": []}]}, {"films": [{"skip": [], "match": "*"}]}) == []
 
 
 def test_files_are_checked_only_if_the_ingredients_are_unchanged() -> None:
