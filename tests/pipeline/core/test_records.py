@@ -21,6 +21,7 @@ from pipeline.core.records import (
     Record,
     RecordError,
     Reviewed,
+    SpanCaption,
     arrow_schema,
     make_clip_id,
     make_film_id,
@@ -71,6 +72,7 @@ ROWS: dict[str, list[Record]] = {
         Caption(clip_id="d", source="a model", S="Ponyo", SC=0, ET=1, ST=-1, characters=("Ponyo", "Sōsuke")),
         Caption(clip_id="e", source="a model", characters=(), reviewed=True, fault="no JSON", raw_who="?"),
     ],
+    "spans": [SpanCaption(clip_id="c wan", source="a model", S="Ponyo", preset="wan", made_from="0f" * 8)],
     "carried": [Caption(clip_id="b", source="m", S="fox", flags=("copied: a",))],
     "reviewed": [
         Reviewed(clip_id="c", fields=("MD", "SC", "characters"), keep=None, MD="run", characters=("ポニョ",)),
