@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import cv2
-import numpy as np
 import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from examples.world.textures import Picture
 from examples.world.writer import write_film
 from flows.dataset import build_dataset
 from flows.engine import run
@@ -22,35 +18,14 @@ from pipeline.plan.build_plan import make_plan
 from pipeline.plan.request import BuildRequest
 from pipeline.plan.workspace import Workspace
 from tests.support.datasets.built_dataset import SMALL
+from tests.support.media.painted_seasons import OPENING, STORY, painted, painted_season
 from tests.support.servers.caption_server import Answer, CaptionServer, Request, good_what
-
-SCENE_FRAMES = 52
-OPENING, STORY = 8, 10
-"""Scenes of one clip each."""
-
-
-def painted(scenes: Sequence[int]) -> Iterator[Picture]:
-    """Still scenes, each a noise of all scales by its number."""
-    for seed in scenes:
-        random = np.random.default_rng(seed)
-        layers = [
-            cv2.resize(random.normal(0, 22, (2 * 2**scale, 3 * 2**scale)), (180, 120), interpolation=cv2.INTER_CUBIC)
-            for scale in range(6)
-        ]
-        gray = np.clip(np.sum(layers, axis=0) + 120, 0, 255).astype(np.uint8)
-        yield from [np.repeat(gray[..., None], 3, axis=2)] * SCENE_FRAMES
-
-
-def episode(folder: Path, number: int) -> Path:
-    opening, story = range(OPENING), range(100 * number, 100 * number + STORY)
-    path = folder / f"Kiki - {number:02d}.mkv"
-    return write_film(path, painted([*opening, *story]), fps=24, options={"crf": str(20 + 4 * number)})
 
 
 @pytest.mark.slow
 def test_an_opening_is_found_before_any_caption_and_decided_anew_without_its_episode(tmp_path: Path) -> None:
-    films = [episode(tmp_path, number) for number in (1, 2)]
-    alone = write_film(tmp_path / "Ponyo.mkv", painted(range(900, 902)), fps=24)
+    films = painted_season(tmp_path / "films", episodes=2)
+    alone = write_film(tmp_path / "films" / "Ponyo.mkv", painted(range(900, 902)), fps=24)
     cut_at_first_question: list[int] = []
 
     def answer(request: Request) -> Answer:
