@@ -184,7 +184,9 @@ def inside_id(component: Component) -> str:
 class ModelConfig(Settings):
     """Everything needed to build the networks of one checkpoint."""
 
-    later_keys = frozenset({"still_last_frame", "motions", "places", "together", "other_words", "about", "sampling"})
+    later_keys = frozenset(
+        {"still_last_frame", "encoded_frame", "motions", "places", "together", "other_words", "about", "sampling"}
+    )
 
     size: Size
     shot_encoder: ShotEncoderConfig = ShotEncoderConfig()
@@ -207,6 +209,9 @@ class ModelConfig(Settings):
     about: str = Field("", description="text of the game page on what a game can and cannot show")
     still_last_frame: bool = Field(
         False, description="trained on clips one frame short, their last frame repeated: play leaves the last frame out"
+    )
+    encoded_frame: Literal["first", "random"] = Field(
+        "first", description="frame of a clip that the shot encoder has learned from; `random` is an ablation"
     )
     bases: dict[Component, Base]
 

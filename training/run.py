@@ -231,13 +231,15 @@ class TrainingRun:
     def _config_after(self, name: str, checkpoint: Checkpoint, catalog: Catalog) -> ModelConfig:
         """Return the configuration of the result: the data's level values, and the words that the game page offers.
 
-        Play sees as many turns as the longest windows of training. Phases that train the shot decoder also note whether
-        their clips were padded.
+        Play sees as many turns as the longest windows of training. Phases that train the shot encoder also note which
+        frame it saw, and phases that train the shot decoder whether their clips were padded.
         """
         values = self.run_folder.mixture.level_values(catalog)
         changes: dict[str, object] = offered([turn.sample.caption for turn in catalog.turns])
         if values:
             changes["level_values"] = values
+        if name in ("warm-up", "joint"):
+            changes["encoded_frame"] = self.recipe.shot.frame
         if name in ("joint", "adapt"):
             changes["still_last_frame"] = has_padded(catalog.turns, checkpoint.config.shot_decoder.frames)
         window_turns = min(self.recipe.game.windows.most_turns, self.recipe.model.game_model.window_turns)

@@ -48,7 +48,8 @@ def run(
         typer.Option(
             metavar="NAME=FOLDER",
             help="Checkpoint, baseline (gc, gfc, gsc), or clips of games played elsewhere (GAME/0001.mp4, ...); "
-            "the kind is recognised. Repeatable.",
+            "the kind is recognised. `full=tokens:run/joint/result` draws the real clips of --data again from their "
+            "own shot tokens, without the game model: the paper's table of the tokenizer. Repeatable.",
         ),
     ],
     cast: Annotated[

@@ -24,6 +24,8 @@ from training.evaluation.benchmark import Benchmark
 from training.evaluation.metrics.network_sources import check_clip, check_dreamsim
 
 CLIPS = "[!.]*.mp4"
+TOKENS = "tokens:"
+"""Word before the folder of a checkpoint that draws real clips again, each from its own shot tokens."""
 _MOST_LISTED = 5
 """Characters named in a sentence; more are counted."""
 
@@ -34,11 +36,11 @@ class TypedAgent:
 
     name: str
     folder: Path
-    holds: Literal["checkpoint", "baseline", "clips"]
+    holds: Literal["checkpoint", "baseline", "clips", "tokens"]
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """Parse NAME=FOLDER, and look into the folder.
+        """Parse NAME=FOLDER or NAME=tokens:FOLDER, and look into the folder.
 
         Raises:
             UserError: the text has another form, or the folder holds nothing that plays or was played.
@@ -46,7 +48,15 @@ class TypedAgent:
         name, equals, source = text.partition("=")
         if not equals or not source:
             raise UserError(f"--agent {text}: give NAME=FOLDER, such as `--agent ours=run/adapt/result`")
-        return cls(name, Path(source), _held_by(Path(source)))
+        folder = Path(source.removeprefix(TOKENS))
+        held = _held_by(folder)
+        if not source.startswith(TOKENS):
+            return cls(name, folder, held)
+        if held != "checkpoint":
+            raise UserError(
+                f"--agent {text}: {folder} is no checkpoint; name a result of training, as run/joint/result"
+            )
+        return cls(name, folder, "tokens")
 
 
 def clips_of(folder: Path) -> list[Path]:

@@ -1,14 +1,14 @@
 """Players: agents that play game after game of a benchmark with networks that are loaded once.
 
-`turns` plays the turns that a game folder lacks. A resumed game gets the same turns as an uninterrupted one. The scenes
-that a language model writes for the baselines are stored on disk, so a resumed game does not request a scene twice:
+`turns` plays the panels that a game folder lacks. A resumed game gets the same turns as an uninterrupted one. The
+scenes that a language model writes for the baselines are on disk, so a resumed game does not request a scene twice:
 
     EVALUATION/scenes/<hash of model, prompt, story and instruction>.json
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +25,7 @@ from models.checkpoint import Checkpoint
 from models.engine import Engine, device_of
 from models.engine_options import EngineOptions
 from models.tokens import instruction_ids
-from models.turns import Turn, TurnMaker, turn_seed
+from models.turns import GameState, Turn, TurnMaker, turn_seed
 from pipeline.core.atomic import replacing
 from pipeline.core.errors import UserError, disk_errors
 from pipeline.core.ingredients import fingerprint
@@ -34,7 +34,10 @@ from prompts.template import load_prompt
 from training.baselines.agents import AGENTS, Baseline
 from training.baselines.folder import BaselineFolder
 from training.baselines.router import LanguageRouter, Router, SceneDescription, StoryTurn
+from training.data.turns import PackedTurn
+from training.evaluation.benchmark import Panel
 from training.evaluation.folder import AgentEntry
+from training.evaluation.reconstruction import Reconstructor
 
 _SCENE = TypeAdapter(SceneDescription)
 
@@ -49,15 +52,15 @@ class Player(Protocol):
         """The networks, loaded at the first access."""
         ...
 
-    def check(self, instruction: str) -> None:
-        """Raise a UserError if the agent cannot play an instruction."""
+    def check(self, panel: Panel) -> None:
+        """Raise a UserError if the agent cannot play a panel."""
         ...
 
     def settings(self, seed: int) -> GameSettings:
         """Return the settings of a game with this seed."""
         ...
 
-    def turns(self, folder: GameFolder, instructions: Sequence[str]) -> Iterator[Turn]:
+    def turns(self, folder: GameFolder, panels: Sequence[Panel]) -> Iterator[Turn]:
         """Yield the turns that a game folder lacks. The caller must save each turn before it requests the next one."""
         ...
 
@@ -77,19 +80,62 @@ class CheckpointPlayer:
         say(f"loading the networks of {self.folder}")
         return Engine.load(self.folder, self.options)
 
-    def check(self, instruction: str) -> None:
+    def check(self, panel: Panel) -> None:
         """Raise a UserError if the instruction is empty or too long."""
-        instruction_ids(self._tokenizer, instruction)
+        instruction_ids(self._tokenizer, panel.instruction)
 
     def settings(self, seed: int) -> GameSettings:
         """Return the settings of a game with this seed."""
         return GameSettings.of(self.checkpoint, self.options, seed)
 
-    def turns(self, folder: GameFolder, instructions: Sequence[str]) -> Iterator[Turn]:
+    def turns(self, folder: GameFolder, panels: Sequence[Panel]) -> Iterator[Turn]:
         """Yield the turns that a game folder lacks."""
-        for instruction in instructions[len(folder.turns) :]:
-            state = folder.state_at(folder.turns[-1].id if folder.turns else None)
-            yield self.networks.next_turn(state, instruction, turn_seed(folder.settings.seed, state.turns + 1))[0]
+        for panel in panels[len(folder.turns) :]:
+            state, seed = _next_of(folder)
+            yield self.networks.next_turn(state, panel.instruction, seed)[0]
+
+
+class TokensPlayer:
+    """Player that draws each panel's real clip again from its own shot tokens, with the networks of a checkpoint."""
+
+    def __init__(self, folder: Path, options: EngineOptions, clips: Mapping[str, PackedTurn]) -> None:
+        self.folder, self.options, self.clips = folder, options, clips
+        self.device = device_of(options.device)
+        self.checkpoint = Checkpoint.open(folder)
+
+    @cached_property
+    def networks(self) -> Reconstructor:
+        """The networks of tokens and frames."""
+        say(f"loading the networks of {self.folder}")
+        return Reconstructor(self.checkpoint, self.options)
+
+    def check(self, panel: Panel) -> None:
+        """Raise a UserError if the panel has no clip, or the clip is gone, damaged or of another shape."""
+        if panel.clip_id is None:
+            raise UserError("it has no real clip; take a benchmark that `animegamer benchmark from-data` has written")
+        if panel.clip_id not in self.clips:
+            raise UserError(
+                f"--data has no clip {panel.clip_id} in its split val; name the dataset of the benchmark, or write the "
+                "benchmark again with `animegamer benchmark from-data`"
+            )
+        shot = self.checkpoint.config.shot_decoder
+        self.clips[panel.clip_id].frames(shot.height, shot.width, shot.frames)
+
+    def settings(self, seed: int) -> GameSettings:
+        """Return the settings of a game with this seed."""
+        return GameSettings.of(self.checkpoint, self.options, seed)
+
+    def turns(self, folder: GameFolder, panels: Sequence[Panel]) -> Iterator[Turn]:
+        """Yield the turns that a game folder lacks."""
+        for panel in panels[len(folder.turns) :]:
+            state, seed = _next_of(folder)
+            yield self.networks.turn(state, panel.instruction, self.clips[panel.clip_id or ""], seed)
+
+
+def _next_of(folder: GameFolder) -> tuple[GameState, int]:
+    """Return the state and the seed of a game's next turn."""
+    state = folder.state_at(folder.turns[-1].id if folder.turns else None)
+    return state, turn_seed(folder.settings.seed, state.turns + 1)
 
 
 class BaselinePlayer:
@@ -107,24 +153,34 @@ class BaselinePlayer:
         kind, options = AGENTS[self.baseline.config.kind], self.options
         return kind.load(self.folder, router=self.router, device=options.device, offload=options.offload)
 
-    def check(self, instruction: str) -> None:
-        """Accept any instruction."""
+    def check(self, panel: Panel) -> None:
+        """Accept any panel."""
 
     def settings(self, seed: int) -> GameSettings:
         """Return the settings of a game with this seed."""
         return baseline_settings(self.baseline, seed)
 
-    def turns(self, folder: GameFolder, instructions: Sequence[str]) -> Iterator[Turn]:
+    def turns(self, folder: GameFolder, panels: Sequence[Panel]) -> Iterator[Turn]:
         """Yield the turns that a game folder lacks."""
+        instructions = [panel.instruction for panel in panels]
         done = len(folder.turns)
         game = self.networks.new_game(folder.settings.seed)
         game.skip(instructions[:done])
         yield from game.play(instructions[done:])
 
 
-def player_of(agent: AgentEntry, options: EngineOptions, router: Router | None = None) -> Player:
-    """Return the player of an agent that has weights. A baseline gets its scenes from `router`."""
+def player_of(
+    agent: AgentEntry, options: EngineOptions, router: Router | None, clips: Mapping[str, PackedTurn]
+) -> Player:
+    """Return the player of an agent that has weights.
+
+    Args:
+        router: scenes of a baseline.
+        clips: real clips by id, which an agent of kind `tokens` draws again.
+    """
     folder = Path(agent.folder)
+    if agent.kind == "tokens":
+        return TokensPlayer(folder, options, clips)
     return CheckpointPlayer(folder, options) if agent.kind == "checkpoint" else BaselinePlayer(folder, options, router)
 
 

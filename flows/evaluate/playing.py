@@ -27,30 +27,54 @@ from pipeline.captions.endpoint import Endpoint
 from pipeline.core.errors import UserError
 from pipeline.core.progress import Watch, watched
 from training.baselines.router import LanguageRouter, Router
+from training.data.turns import PackedTurn
 from training.evaluation.benchmark import Benchmark, BenchmarkGame
 from training.evaluation.folder import AgentEntry, EvaluationFolder
+from training.evaluation.reconstruction import real_clips
 
 _STATUS, _CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 _RESET_PEAK = "5"
 """Value that makes Linux reset its peak of resident memory."""
 
 
-def play_all(evaluation: EvaluationFolder, options: EngineOptions, endpoint: Endpoint | None = None) -> None:
+def play_all(
+    evaluation: EvaluationFolder, options: EngineOptions, endpoint: Endpoint | None = None, data: Path | None = None
+) -> None:
     """Play the missing turns, agent by agent. Only one agent's networks are loaded at a time.
 
-    All agents are checked before the first turn is played. The language model at `endpoint` routes the baselines.
+    All agents are checked before the first turn is played.
+
+    Args:
+        endpoint: language model that routes the baselines.
+        data: dataset with the real clips, for agents that draw them again.
 
     Raises:
-        UserError: an agent cannot play an instruction, or a folder cannot be used.
+        UserError: an agent cannot play a turn, or a folder cannot be used.
     """
+    clips = _real_clips(evaluation, data)
+
+    def player(agent: AgentEntry) -> Player:
+        return player_of(agent, options, _router_of(agent, evaluation, endpoint), clips)
+
     for agent in _with_missing_turns(evaluation):
         if agent.kind != "folder":
-            _check(agent, player_of(agent, options, _router_of(agent, evaluation, endpoint)), evaluation.benchmark)
+            _check(agent, player(agent), evaluation.benchmark)
     for agent in _with_missing_turns(evaluation):
         if agent.kind == "folder":
             _bring_in(evaluation, agent)
         else:
-            _play_games(evaluation, agent, player_of(agent, options, _router_of(agent, evaluation, endpoint)))
+            _play_games(evaluation, agent, player(agent))
+
+
+def _real_clips(evaluation: EvaluationFolder, data: Path | None) -> dict[str, PackedTurn]:
+    """Return the benchmark's real clips, if an agent draws them again. UserError without a dataset."""
+    names = [agent.name for agent in _with_missing_turns(evaluation) if agent.kind == "tokens"]
+    panels = [panel for game in evaluation.benchmark.games for panel in game.panels]
+    if not names or not any(panel.clip_id for panel in panels):
+        return {}
+    if data is None:
+        raise UserError(f"{names[0]} draws the real clips again from their shot tokens; name their dataset with --data")
+    return real_clips(str(data), panels)
 
 
 def _bring_in(evaluation: EvaluationFolder, agent: AgentEntry) -> None:
@@ -83,7 +107,7 @@ def _check(agent: AgentEntry, player: Player, benchmark: Benchmark) -> None:
     for game in benchmark.games:
         for panel in game.panels:
             try:
-                player.check(panel.instruction)
+                player.check(panel)
             except UserError as error:
                 raise UserError(f"{agent.name}: cannot play turn {panel.turn} of game {game.name}: {error}") from error
 
@@ -107,7 +131,7 @@ def _play_game(path: Path, game: BenchmarkGame, player: Player, seed: int, watch
     """Play the missing turns of a game; `done` of `total` turns of the agent are there."""
     instructions = [panel.instruction for panel in game.panels]
     folder = resumed_or_new(path, player.settings(seed), instructions)
-    for turn, cost in with_costs(player.turns(folder, instructions), player.device):
+    for turn, cost in with_costs(player.turns(folder, game.panels), player.device):
         folder.keep(turn, folder.turns[-1].id if folder.turns else None, cost)
         done += 1
         watch(done, total)

@@ -22,6 +22,7 @@ from models.engine_options import EngineOptions, check_steps
 from pipeline.captions.endpoint import Endpoint
 from pipeline.core.atomic import held
 from pipeline.core.errors import UserError
+from pipeline.core.ingredients import fingerprint
 from pipeline.core.progress import watched
 from pipeline.core.records import faults_of
 from training.baselines.folder import BaselineFolder
@@ -30,6 +31,8 @@ from training.evaluation.folder import AgentEntry, EvaluationFolder, EvaluationR
 from training.evaluation.measures import write_measures
 from training.evaluation.metrics.measure import MetricNetworks, measure
 from training.evaluation.metrics.networks import load_clip, load_dreamsim
+
+FROM_TOKENS = "Draws each real clip again from its own shot tokens and motion scope, without the game model."
 
 
 def read_agents(typed: Sequence[str], benchmark: Benchmark, router: str = "") -> tuple[AgentEntry, ...]:
@@ -59,19 +62,23 @@ def _read_agent(text: str, benchmark: Benchmark, router: str) -> AgentEntry:
         found |= {"kind": baseline.config.kind, "identity": baseline.identity(), "router": router, "note": note}
     else:
         checkpoint = Checkpoint.open(folder)
-        note, settings = " ".join(_random_weights(checkpoint)), _settings_of(checkpoint.config)
-        found |= {"kind": "checkpoint", "identity": checkpoint.identity(), "note": note, "settings": settings}
+        found |= {"kind": typed.holds, "settings": _settings_of(checkpoint.config)}
+        if typed.holds == "tokens":  # no game model, but the encoders of clips
+            note = " ".join([*_random_weights(checkpoint, unused="game model"), FROM_TOKENS])
+            found |= {"identity": fingerprint(checkpoint.as_start())[:16], "note": note}
+        else:
+            found |= {"identity": checkpoint.identity(), "note": " ".join(_random_weights(checkpoint))}
     try:
         return AgentEntry(name=typed.name, folder=str(folder.absolute()), **found)
     except ValidationError as error:
         raise UserError(f"--agent {text}: {faults_of(error)}; use letters, digits, `-`, `_` and `.`") from error
 
 
-def _random_weights(agent: Checkpoint | BaselineFolder) -> Iterator[str]:
-    """Yield sentences on the random weights of an agent."""
+def _random_weights(agent: Checkpoint | BaselineFolder, unused: str = "") -> Iterator[str]:
+    """Yield sentences on the random weights of an agent, all but those of an `unused` network."""
     if agent.config.size == "tiny":
         yield "Size tiny: its bases are small, with random weights."
-    if untrained := agent.untrained():
+    if untrained := [name for name in agent.untrained() if name != unused]:
         yield f"Never trained: {', '.join(untrained)}."
 
 
@@ -80,7 +87,8 @@ def _settings_of(config: ModelConfig) -> dict[str, str]:
     sections = ("shot_encoder", "shot_decoder", "game_model", "conventions", "sampling")
     nested = {f"{name}.{key}": value for name in sections for key, value in getattr(config, name).model_dump().items()}
     levels = " / ".join(f"{value:.3g}" for value in config.level_values)
-    return {"size": config.size, **{key: str(value) for key, value in nested.items()}, "level_values": levels}
+    of_model = {"encoded_frame": config.encoded_frame, "level_values": levels}
+    return {"size": config.size, **{key: str(value) for key, value in nested.items()}, **of_model}
 
 
 def run_evaluation(
@@ -95,7 +103,7 @@ def run_evaluation(
     """Play the missing turns of a new or existing evaluation, measure every turn, and write figures and report.
 
     Args:
-        agents: agents as `NAME=FOLDER`.
+        agents: agents as `NAME=FOLDER` or `NAME=tokens:FOLDER`.
         endpoint: language model that writes the baselines' scenes and states. Without it, baselines draw the
             instructions unchanged.
 
@@ -115,7 +123,7 @@ def run_evaluation(
     )
     with held(out, "animegamer evaluate run"):
         evaluation = EvaluationFolder.begin(out, benchmark, asked)
-        play_all(evaluation, options, endpoint)
+        play_all(evaluation, options, endpoint, yardsticks.data)
         evaluation = measure_games(evaluation, yardsticks, options.device)
         remake_report(evaluation)
     return evaluation

@@ -29,7 +29,7 @@ from pipeline.core.records import Record, faults_of
 from training.evaluation.benchmark import Benchmark, read_benchmark
 from training.evaluation.played import PlayedTurn, read_game
 
-AgentKind = Literal["checkpoint", "gc", "gfc", "gsc", "folder"]
+AgentKind = Literal["checkpoint", "tokens", "gc", "gfc", "gsc", "folder"]
 BASELINES: tuple[AgentKind, ...] = ("gc", "gfc", "gsc")
 
 
@@ -87,12 +87,12 @@ class EvaluationRequest(Record):
                 raise ValueError(f"it was begun with {name} {getattr(self, name)}, not {getattr(asked, name)}")
         stored = {agent.name: agent for agent in self.agents}
         known = stored | {agent.name: agent for agent in asked.agents}  # the folders may have moved
-        first = next((agent for agent in known.values() if agent.kind == "checkpoint"), None)
+        first = next((agent for agent in known.values() if agent.settings), None)
         for agent in asked.agents:
             before = stored.get(agent.name, agent)
             if (before.identity, before.router) != (agent.identity, agent.router):
                 raise ValueError(f"its agent {agent.name} was {before.in_print}, not {agent.in_print}")
-            if first and agent.kind == "checkpoint":
+            if first and agent.settings:
                 known[agent.name] = agent.noted_beside(first)
         return self.model_copy(update={"agents": tuple(known.values())})
 
@@ -176,7 +176,7 @@ class EvaluationFolder:
         folders = [(game, self.games / agent / game.name) for game in self.benchmark.games]
         turns = [turn for game, folder in folders for turn in read_game(agent, game.panels, folder)]
         [entry] = (each for each in self.request.agents if each.name == agent)
-        is_stateless = entry.kind in BASELINES and not entry.router
+        is_stateless = entry.kind == "tokens" or (entry.kind in BASELINES and not entry.router)
         return [turn.without_changes() for turn in turns] if is_stateless else turns
 
     def missing(self, agent: str) -> dict[str, int]:
