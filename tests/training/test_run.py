@@ -73,7 +73,7 @@ def test_every_phase_trains_looks_and_leaves_a_checkpoint_that_plays(whole: tupl
     ]
     last = {report.phase: report.figures for report in reports}
     assert {"val/loss", "val/loss_099", "val/loss_899"} <= last["joint"].keys()
-    assert {"val/state", "val/shot_tokens", "val/loss_without_past"} <= last["game"].keys()
+    assert {"val/state", "val/shot_tokens", "val/loss_without_past", "val/loss_1_turns"} <= last["game"].keys()
     assert (folder / "joint" / "pictures" / "step-00000006" / "sheet.png").exists()
     assert (folder / "adapt" / "pictures" / "step-00000006" / "clips.mp4").exists()
     assert list((folder / "log" / "game").glob("events*"))

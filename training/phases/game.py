@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Self
 
 import torch
@@ -237,6 +238,7 @@ class GamePhase:
     ) -> dict[str, float]:
         """Return the terms of the loss on held-out windows, the loss without past turns and on free text.
 
+        Also return the loss by the window's length and by the motion level of its target, for those that occur.
         Also return the errors of the shot tokens rolled out, and with the prefix `train_` the errors on training clips.
         There are no pictures.
         """
@@ -244,7 +246,8 @@ class GamePhase:
         if not len(self.held_out):
             return found
         count = len(self.held_out)
-        found |= self._means(network, device, count, self.held_out.longest, share)
+        terms = self._terms(network, device, count, self.held_out.longest, share)
+        found |= {name: float(values.mean()) for name, values in terms.items()} | self._by_kind(terms["loss"])
         found |= self._rolled_out(network, self.held_out, share)
         others: dict[str, Callable[[int], GameExample]] = {
             "loss_without_past": without_past(self.held_out).longest,
@@ -271,6 +274,15 @@ class GamePhase:
                 found[f"rolled_out_{length}"] = float(share.values(games, error_of).mean())
         return found
 
+    def _by_kind(self, losses: Tensor) -> dict[str, float]:
+        """Return the mean losses of held-out windows by number of turns, and by motion level of the target."""
+        losses_of: dict[str, list[float]] = {}
+        for item, loss in zip(spread(len(self.held_out), self.validation.clips), losses.tolist(), strict=True):
+            window = self.held_out.windows.longest(item)
+            for kind in (f"loss_{len(window.turns)}_turns", f"loss_level_{window.target.state.level}"):
+                losses_of.setdefault(kind, []).append(loss)
+        return {kind: fmean(losses_of[kind]) for kind in sorted(losses_of)}
+
     def _means(
         self,
         network: nn.Module,
@@ -279,7 +291,19 @@ class GamePhase:
         example_of: Callable[[int], GameExample],
         share: Share = ALONE,
     ) -> dict[str, float]:
-        """Return the means of the terms over some of the items up to `count`, each shown as one example."""
+        """Return the means of `_terms`."""
+        terms = self._terms(network, device, count, example_of, share)
+        return {name: float(values.mean()) for name, values in terms.items()}
+
+    def _terms(
+        self,
+        network: nn.Module,
+        device: torch.device,
+        count: int,
+        example_of: Callable[[int], GameExample],
+        share: Share,
+    ) -> dict[str, Tensor]:
+        """Return the terms of some of the items up to `count`, each shown as one example."""
         names: list[str] = []
 
         def terms_of(item: int) -> Tensor:
@@ -287,8 +311,8 @@ class GamePhase:
             names[:] = terms
             return torch.stack([each.float().mean() for each in terms.values()])
 
-        means = share.values(spread(count, self.validation.clips), terms_of).mean(dim=0).tolist()
-        return dict(zip(names, means, strict=True))
+        rows = share.values(spread(count, self.validation.clips), terms_of)
+        return dict(zip(names, rows.unbind(dim=1), strict=True))
 
     def export(self, folder: Path, state: Mapping[str, Tensor]) -> None:
         """Write a complete checkpoint: the game model, and the rest of the starting checkpoint."""
