@@ -1,7 +1,8 @@
-"""Build of a series by a Prefect worker: the same bytes as in one process, and no question about an opening."""
+"""Builds of a series by a Prefect worker and on Ray: the bytes of one process, and no question about an opening."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,9 @@ from tests.support.servers.prefect_server import PrefectServer
 EPISODES = 3
 
 
-def build(films: list[Path], server: PrefectServer, folder: Path, runner: str, **changes: str) -> dict[str, bytes]:
+def build(
+    films: list[Path], server: PrefectServer, folder: Path, runner: str, ray_address: str = "auto", **changes: str
+) -> dict[str, bytes]:
     """Build the films; check what the captioner was asked, and when; return tables and shards."""
     compared_before: list[int] = []
 
@@ -25,7 +28,7 @@ def build(films: list[Path], server: PrefectServer, folder: Path, runner: str, *
 
     with CaptionServer(answer) as captions:
         asks = {"captioner": "server", "endpoint": captions.address, "model": "test-model"}
-        run = {"threads": 1, "films_at_once": EPISODES, "runner": runner}
+        run = {"threads": 1, "films_at_once": EPISODES, "runner": runner, "ray_address": ray_address}
         path = folder.with_suffix(".toml")
         config = write_config(path, captions=asks, selection={"logo": "flag"}, run=run)
         options = ("--out", str(folder), "--config", str(config))
@@ -45,4 +48,22 @@ def test_a_worker_builds_a_season_as_one_process_does(tmp_path: Path) -> None:
         server.run("animegamer", "deploy")
         with server.worker("one"):
             built = build(films, server, tmp_path / "built", "workers")
+    assert differences(built, alone) == []
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+def test_two_nodes_of_ray_build_a_season_as_one_process_does(tmp_path: Path) -> None:
+    from ray.cluster_utils import Cluster
+
+    os.environ["RAY_AUTH_MODE"] = "disabled"
+    films = painted_season(tmp_path / "films", EPISODES)
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    cluster.add_node(num_cpus=1)
+    try:
+        with PrefectServer(tmp_path / "prefect") as server:
+            alone = build(films, server, tmp_path / "alone", "threads", PREFECT_API_URL="")
+            built = build(films, server, tmp_path / "built", "ray", cluster.address, RAY_AUTH_MODE="disabled")
+    finally:
+        cluster.shutdown()
     assert differences(built, alone) == []
