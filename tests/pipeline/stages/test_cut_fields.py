@@ -93,7 +93,8 @@ def test_the_record_of_a_progressive_film_says_so_if_it_was_looked_at(
     before = files_in(folder)
     assert perform(stage(), folder)
     assert folder.film.fields == fields
-    assert files_in(folder) - before == {"scenes.parquet", "damage.parquet", "clips.parquet", "cut.json"}
+    tables = {"scenes.parquet", "damage.parquet", "hashes.parquet", "clips.parquet"}
+    assert files_in(folder) - before == {*tables, "cut.json"}
 
 
 def files_in(folder: FilmFolder) -> set[str]:
