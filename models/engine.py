@@ -30,7 +30,7 @@ from models.game_model import GameModel
 from models.shot_decoder import ShotDecoder
 from models.shot_encoder import ShotEncoder
 from models.tokens import PastTurn, write_prompt
-from models.turns import GameState, Turn
+from models.turns import Frames, GameState, Show, Turn, unseen
 from pipeline.core.errors import UserError
 
 TILE = {"tile_sample_min_height": 240, "tile_sample_min_width": 360}
@@ -109,18 +109,19 @@ class Engine:
 
     @torch.no_grad()
     def next_turn(
-        self, state: GameState, instruction: str, seed: int, progress: PartProgress = unwatched
+        self, state: GameState, instruction: str, seed: int, progress: PartProgress = unwatched, show: Show = unseen
     ) -> tuple[Turn, GameState]:
         """Make the turn after `state`.
 
         Args:
             seed: of this turn; see `turn_seed`. The only source of randomness.
             progress: called at every part and denoising step; an exception from it ends the turn without side effects.
+            show: called with the first frames as soon as they are decoded; an exception from it does the same.
 
         Raises:
             UserError: the instruction is empty or too long.
         """
-        seconds: dict[str, float] = {}
+        started, seconds = time.perf_counter(), dict[str, float]()
         # 1. Predict shot tokens and state from the past turns in the window and the instruction.
         tokens, conventions = self.config.shot_encoder.shot_tokens, self.config.conventions
         prompt = write_prompt(self.tokenizer, state.window, instruction, tokens, conventions)
@@ -143,10 +144,19 @@ class Engine:
                 sampler=self.sampling.sampler,
                 progress=partial(progress, "denoising"),
             )
-        # 3. Decode the latents to frames. The decoder packs 8n + 1 frames, and only `shown_frames` are shown.
+        # 3. Decode the latents to frames, and show the first group of them while the others are decoded. The decoder
+        #    packs 8n + 1 frames, and only `shown_frames` are shown.
+        first_frame_seconds = 0.0
+
+        def show_first(frames_BTHWC: Tensor) -> None:
+            nonlocal first_frame_seconds
+            frames_THWC = self._shown(frames_BTHWC)
+            first_frame_seconds = time.perf_counter() - started
+            show(frames_THWC)
+
         progress("frames", 0, 1)
         with self._timed(self.autoencoder, "frames", seconds):
-            frames_BTHWC = decode_latents(self.autoencoder, latents_BTCHW)
+            frames_BTHWC = decode_latents(self.autoencoder, latents_BTCHW, show_first)
         progress("frames", 1, 1)
         # 4. Append the turn to the window: the next prediction reads its own shot tokens, not the frames.
         shot_tokens_LD = prediction.shot_tokens_LD.cpu()
@@ -157,11 +167,16 @@ class Engine:
             state=prediction.state,
             scope_px=scope_px,
             values=after.values,
-            frames_THWC=frames_BTHWC[0, : self.config.shown_frames].cpu().numpy(),
+            frames_THWC=self._shown(frames_BTHWC),
             shot_tokens_LD=shot_tokens_LD,
             seconds=seconds,
+            first_frame_seconds=first_frame_seconds,
+            device=name_of(self.device),
         )
         return turn, after
+
+    def _shown(self, frames_BTHWC: Tensor) -> Frames:
+        return frames_BTHWC[0, : self.config.shown_frames].cpu().numpy()
 
     @contextmanager
     def _timed(self, network: nn.Module, part: str, seconds: dict[str, float]) -> Iterator[None]:
@@ -185,6 +200,13 @@ def device_of(name: str | None) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         raise UserError(f"no device {name!r} here: give `cpu`, or `cuda` if PyTorch sees a GPU") from error
     return device
+
+
+def name_of(device: torch.device) -> str:
+    """Return the name of a device for people: a GPU's model, or threads and instructions of a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{torch.get_num_threads()} CPU threads ({torch.backends.cpu.get_cpu_capability()})"
 
 
 class OffloadedNetwork:

@@ -14,12 +14,14 @@ Letters of the shapes: B batch, T frames or latent frames, H W pixels or latent 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from diffusers import AutoencoderKLCogVideoX
 from diffusers.utils.torch_utils import randn_tensor
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import pixel_shuffle, pixel_unshuffle
 
 RGB = 3
@@ -67,11 +69,33 @@ def encode_frames(autoencoder: AutoencoderKLCogVideoX, frames_BTHWC: Tensor) -> 
 
 
 @torch.no_grad()
-def decode_latents(autoencoder: AutoencoderKLCogVideoX, latents_BTCHW: Tensor) -> Tensor:
-    """Decode scaled latents to frames [B, 4T - 3, H, W, 3], uint8 RGB, on the autoencoder's device."""
+def decode_latents(
+    autoencoder: AutoencoderKLCogVideoX, latents_BTCHW: Tensor, show: Callable[[Tensor], None] | None = None
+) -> Tensor:
+    """Decode scaled latents to frames [B, 4T - 3, H, W, 3], uint8 RGB, on the autoencoder's device.
+
+    The autoencoder decodes groups of two or three latent frames in order. `show` gets the frames of the first group
+    while the other groups are missing, or all frames if the decoding is tiled.
+    """
     latents_BTCHW = latents_BTCHW.to(autoencoder.device, torch.float32) / scaling_factor(autoencoder)
-    patches_BCTHW = autoencoder.decode(latents_BTCHW.transpose(1, 2).to(autoencoder.dtype)).sample.float()
-    pictures_BTCHW = pixel_shuffle(patches_BCTHW.transpose(1, 2), _patch_side(patches_BCTHW.shape[1]))
+
+    is_early = show is not None and not autoencoder.use_tiling  # a tile holds a part of every frame
+
+    def show_first(_module: nn.Module, _inputs: Any, output: tuple[Tensor, Any]) -> None:
+        hook.remove()
+        if show and is_early:
+            show(_to_frames(output[0]))
+
+    with autoencoder.decoder.register_forward_hook(show_first) as hook:
+        frames_BTHWC = _to_frames(autoencoder.decode(latents_BTCHW.transpose(1, 2).to(autoencoder.dtype)).sample)
+    if show and not is_early:
+        show(frames_BTHWC)
+    return frames_BTHWC
+
+
+def _to_frames(patches_BCTHW: Tensor) -> Tensor:
+    """Return an autoencoder's output as frames, uint8 RGB."""
+    pictures_BTCHW = pixel_shuffle(patches_BCTHW.float().transpose(1, 2), _patch_side(patches_BCTHW.shape[1]))
     return ((pictures_BTCHW + 1) * 127.5).round().clamp(0, 255).to(torch.uint8).permute(0, 1, 3, 4, 2).contiguous()
 
 

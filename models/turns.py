@@ -9,8 +9,9 @@ Shapes: T frames, H and W pixels, C colours (RGB), L shot tokens of width D.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,10 @@ from models.tokens import PastTurn, State
 
 START = 50
 """Initial character value; the range is 0 to 100."""
+Frames: TypeAlias = NDArray[np.uint8]
+"""Frames of a shot, THWC, RGB."""
+Show = Callable[[Frames], None]
+"""Callback that gets the first frames of a shot while the others are decoded. It may raise to end the work."""
 POINTS = 5
 """Points added to a character value per predicted change of 1."""
 
@@ -73,11 +78,15 @@ class Turn:
     scope_px: float
     """Motion scope of the motion level, in pixels."""
     values: Values
-    frames_THWC: NDArray[np.uint8]
-    """Animation shot, RGB."""
+    frames_THWC: Frames
+    """Animation shot."""
     shot_tokens_LD: Tensor
     """Shot tokens, on the CPU; zero rows from an agent without shot tokens."""
     seconds: dict[str, float] = field(default_factory=dict)
+    first_frame_seconds: float | None = None
+    """From the instruction to the first frames; None from an agent that does not measure it."""
+    device: str = ""
+    """Name of the GPU or CPU that drew it."""
 
 
 def turn_seed(seed: int, number: int, branch: int = 0) -> int:
@@ -89,6 +98,10 @@ def turn_seed(seed: int, number: int, branch: int = 0) -> int:
     return int.from_bytes(hashlib.sha256(f"{seed} {number} {branch}".encode()).digest()[:7], "big")
 
 
+def unseen(frames_THWC: Frames) -> None:
+    """Ignore the first frames: the default callback."""
+
+
 class TurnMaker(Protocol):
     """Maker of one turn after another; the `Engine` is one."""
 
@@ -98,7 +111,7 @@ class TurnMaker(Protocol):
         ...
 
     def next_turn(
-        self, state: GameState, instruction: str, seed: int, progress: PartProgress = unwatched
+        self, state: GameState, instruction: str, seed: int, progress: PartProgress = unwatched, show: Show = unseen
     ) -> tuple[Turn, GameState]:
-        """Make the turn after `state`."""
+        """Make the turn after `state`; `show` gets its first frames early."""
         ...

@@ -21,7 +21,7 @@ from examples.miniature.truth import SceneFacts, Truths
 from examples.world.puppet_motions import PLANT
 from models.config import GameModelConfig, ModelConfig
 from models.engine_options import PartProgress, unwatched
-from models.turns import GameState, Turn, TurnMaker, turn_seed
+from models.turns import GameState, Show, Turn, TurnMaker, turn_seed, unseen
 from pipeline.core.progress import watched
 from pipeline.publish.samples import Split
 from training.baselines.agents import Baseline
@@ -151,6 +151,7 @@ class MakerWithoutPast:
         instruction: str,
         seed: int,
         progress: PartProgress = unwatched,  # noqa: ARG002
+        show: Show = unseen,  # noqa: ARG002
     ) -> tuple[Turn, GameState]:
         """Make a turn; the state of the game stays the same."""
         (turn,) = self.agent.new_game(seed).play(instruction)

@@ -2,7 +2,7 @@
 
 A turn is on disk before the next one is played, so a stop costs at most one turn. Finished turns are not played again,
 and a resumed game has the same clips as an uninterrupted one. Each turn is stored with its cost: the time to its first
-frame, and the peak memory of the GPU or, without a GPU, of the process.
+frame, the device, and the peak memory of the GPU or, without a GPU, of the process.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from flows.evaluate.clip_folders import bring_in, identity_of_clips
 from flows.evaluate.players import KeptScenes, Player, player_of
 from flows.game.play_file import resumed_or_new
 from flows.game.records import TurnCost
+from models.engine import name_of
 from models.engine_options import EngineOptions
 from models.turns import Turn
 from pipeline.captions.endpoint import Endpoint
@@ -138,14 +139,14 @@ def _play_game(path: Path, game: BenchmarkGame, player: Player, seed: int, watch
 
 
 def with_costs(turns: Iterator[Turn], device: torch.device) -> Iterator[tuple[Turn, TurnCost]]:
-    """Yield each turn with its cost. Agents draw a shot's frames together, so the first one comes with the last."""
+    """Yield each turn with its cost. Baselines draw a shot's frames together, so the first one comes with the last."""
     while True:
         _reset_peak(device)
         started = time.perf_counter()
         turn = next(turns, None)
         if turn is None:
             return
-        yield turn, TurnCost(time.perf_counter() - started, _peak_bytes(device))
+        yield turn, TurnCost(time.perf_counter() - started, _peak_bytes(device), name_of(device))
 
 
 def _reset_peak(device: torch.device) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from flows.console.terminal import say
+from flows.game.records import waited
 from training.evaluation.figures import AgentNote, make_figures, write_figures
 from training.evaluation.folder import EvaluationFolder
 from training.evaluation.judge_summary import JUDGE_METRICS, judge_notes
@@ -24,7 +25,9 @@ def remake_report(evaluation: EvaluationFolder) -> Path:
         UserError: a table of measures, or a summary of them, is damaged.
     """
     agents = [AgentNote(name=each.name, kind=each.kind, note=each.note) for each in evaluation.request.agents]
-    notes = (*evaluation.request.notes, *judge_notes(evaluation.path), *study_notes(evaluation.path))
+    waits = ((each.name, waited(turn.line for turn in evaluation.played(each.name))) for each in agents)
+    first_frames = [f"{name}: {said}" for name, said in waits if said]
+    notes = (*evaluation.request.notes, *first_frames, *judge_notes(evaluation.path), *study_notes(evaluation.path))
     figures = make_figures(all_measures(evaluation.path), evaluation.benchmark, agents, CATALOGUE, notes)
     write_figures(evaluation.path, figures)
     if not figures.figures:

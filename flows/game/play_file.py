@@ -23,7 +23,7 @@ from models.checkpoint import Checkpoint
 from models.engine import Engine
 from models.engine_options import EngineOptions, PartProgress, unwatched
 from models.tokens import instruction_ids
-from models.turns import TurnMaker, Values, turn_seed
+from models.turns import Show, TurnMaker, Values, turn_seed, unseen
 from pipeline.core.errors import UserError
 from pipeline.core.plain_text import is_line
 from pipeline.core.progress import Watch, watched
@@ -90,11 +90,16 @@ def play_on(folder: GameFolder, engine: TurnMaker, instructions: Sequence[str]) 
 
 
 def play_turn(
-    folder: GameFolder, engine: TurnMaker, instruction: str, parent: str | None, progress: PartProgress = unwatched
+    folder: GameFolder,
+    engine: TurnMaker,
+    instruction: str,
+    parent: str | None,
+    progress: PartProgress = unwatched,
+    show: Show = unseen,
 ) -> TurnRecord:
-    """Play one turn after `parent` (None: a first turn) and save it.
+    """Play one turn after `parent` (None: a first turn) and save it; `show` gets its first frames early.
 
-    An exception raised by `progress` ends the turn and leaves the folder unchanged.
+    An exception raised by `progress` or `show` ends the turn and leaves the folder unchanged.
 
     Raises:
         UserError: the instruction is empty, too long, or not one line of text.
@@ -104,7 +109,7 @@ def play_turn(
     state = folder.state_at(parent)
     number = state.turns + 1
     seed = turn_seed(folder.settings.seed, number, folder.branch(number))
-    turn, _ = engine.next_turn(state, instruction, seed, progress)
+    turn, _ = engine.next_turn(state, instruction, seed, progress, show)
     return folder.keep(turn, parent)
 
 

@@ -5,10 +5,12 @@ An incomplete last line, left by a killed process, is ignored; any other fault i
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
+import numpy as np
 import torch
 from pydantic import Field, ValidationError
 
@@ -18,6 +20,7 @@ from models.engine_options import EngineOptions, Sampler
 from models.tokens import State
 from models.turns import Turn
 from pipeline.core.errors import UserError, disk_errors
+from pipeline.core.plain_text import counted
 from pipeline.core.records import Record, faults_of
 
 
@@ -101,7 +104,8 @@ class TurnRecord(Record):
     changes: Changes
     values: CharacterValues
     seconds: dict[str, float] = Field(description="duration of each part")
-    first_frame_seconds: float | None = Field(None, description="until the first frame; measured in evaluation")
+    first_frame_seconds: float | None = Field(None, description="from the instruction to the first frames")
+    device: str = Field("", description="name of the GPU or CPU that drew it")
     memory_bytes: int | None = Field(None, description="peak of the turn; measured in evaluation")
 
     @property
@@ -115,14 +119,17 @@ class TurnCost:
     """Cost of a turn, measured in evaluation."""
 
     first_frame_seconds: float
-    """From the instruction to the first frame."""
+    """From the instruction to the first frame, unless the agent measures it itself."""
     memory_bytes: int
     """Peak memory of the GPU; without one, of the process."""
+    device: str
 
 
 def record_of(turn: Turn, turn_id: str, parent: str | None, cost: TurnCost | None = None) -> TurnRecord:
     """Return the record of a turn that was just drawn."""
-    state = turn.state
+    state, first_frame = turn.state, turn.first_frame_seconds
+    if first_frame is None and cost:
+        first_frame = cost.first_frame_seconds
     return TurnRecord(
         id=turn_id,
         parent=parent,
@@ -133,8 +140,31 @@ def record_of(turn: Turn, turn_id: str, parent: str | None, cost: TurnCost | Non
         changes=Changes(stamina=state.stamina, social=state.social, entertainment=state.entertainment),
         values=CharacterValues(**asdict(turn.values)),
         seconds={part: round(taken, 3) for part, taken in turn.seconds.items()},
-        first_frame_seconds=round(cost.first_frame_seconds, 3) if cost else None,
+        first_frame_seconds=None if first_frame is None else round(first_frame, 3),
+        device=turn.device or (cost.device if cost else ""),
         memory_bytes=cost.memory_bytes if cost else None,
+    )
+
+
+class _Drawn(Protocol):
+    """Turn whose agent may have measured the time to its first frames."""
+
+    @property
+    def first_frame_seconds(self) -> float | None: ...
+
+    @property
+    def device(self) -> str: ...
+
+
+def waited(turns: Iterable[_Drawn]) -> str:
+    """Return a sentence per device on the time to the first frames in 95% of the turns; empty if none is known."""
+    seconds: dict[str, list[float]] = {}
+    for turn in turns:
+        if turn.device and turn.first_frame_seconds is not None:
+            seconds.setdefault(turn.device, []).append(turn.first_frame_seconds)
+    return " ".join(
+        f"95% of {counted(len(known), 'turn')} showed a frame within {np.quantile(known, 0.95):.2f} s, on {device}."
+        for device, known in seconds.items()
     )
 
 

@@ -10,6 +10,7 @@ GET    /api/games/ID                      its turns, and the drawing in progress
 POST   /api/games/ID/turns                request the next turn of any branch
 GET    /api/games/ID/drawing              its progress, as server-sent events
 DELETE /api/games/ID/drawing              cancel it
+GET    /api/games/ID/drawing.png          its first frames, while the others are decoded
 GET    /api/games/ID/turns/TURN.mp4|.jpg  a shot, and its first frame
 GET    /api/games/ID/films/TURN.mp4       the film of the game from its start to that turn
 """
@@ -25,19 +26,21 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict
 from functools import partial
 from importlib.resources import files
+from io import BytesIO
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import cv2
-from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi import Depends, FastAPI, HTTPException, Request, Response
 from fastapi.responses import FileResponse, JSONResponse
 from fastapi.sse import EventSourceResponse
+from PIL import Image
 from pydantic import BaseModel, ConfigDict
 
 from flows.console.terminal import say
 from flows.game.folder import GameFolder
 from flows.game.play_file import check_line
-from flows.game.records import GameError, GameSettings, TurnRecord
+from flows.game.records import GameError, GameSettings, TurnRecord, waited
 from flows.web.page_server import PageServer, address_of, error_reply, listening, page_app, until_stopped
 from flows.web.play_games import Drawing, Games, Status, UnplayableError, is_disk_full, reason, report
 from flows.web.understanding import Reader
@@ -46,7 +49,7 @@ from models.config import ModelConfig, Sampling
 from models.engine import Engine
 from models.engine_options import EngineOptions
 from models.tokens import MOST_INSTRUCTION_TOKENS, instruction_ids
-from models.turns import Values
+from models.turns import Frames, Values
 from pipeline.core.atomic import replacing
 from pipeline.core.errors import DiskError, UserError
 from pipeline.core.plain_text import counted
@@ -98,6 +101,8 @@ class Step(BaseModel):
     part: str = ""
     share: float = 0.0
     left_seconds: float | None = None
+    early: bool = False
+    """The first frames can be fetched."""
     message: str = ""
     turn: str | None = None
 
@@ -154,7 +159,7 @@ def make_app(games: Games, config: ModelConfig) -> FastAPI:
 
     _add_errors(app)
     _add_games(app, games, reader)
-    _add_media(app)
+    _add_media(app, games)
     return app
 
 
@@ -223,8 +228,9 @@ def _add_games(app: FastAPI, games: Games, reader: Reader) -> None:
     def read_game(game_id: str, folder: Folder) -> dict[str, Any]:
         drawing = games.drawing(game_id)
         under_way = _step(games, drawing) if drawing and drawing.is_under_way else None
-        shown = {"id", "parent", "instruction", "level", "values"}
-        return {"turns": [turn.model_dump(include=shown) for turn in folder.turns], "drawing": under_way}
+        shown = {"id", "parent", "instruction", "level", "values", "first_frame_seconds"}
+        turns = [turn.model_dump(include=shown) for turn in folder.turns]
+        return {"turns": turns, "drawing": under_way, "waited": waited(folder.turns)}
 
     @app.post("/api/games/{game_id}/turns", status_code=202)
     def ask_for_turn(game_id: str, folder: Folder, move: Move) -> Step:  # noqa: ARG001
@@ -261,12 +267,21 @@ def _step(games: Games, drawing: Drawing) -> Step:
         part=drawing.part,
         share=round(drawing.share, 3),
         left_seconds=None if left is None else round(left),
+        early=drawing.early is not None,
         message=drawing.message,
         turn=drawing.turn,
     )
 
 
-def _add_media(app: FastAPI) -> None:
+def _add_media(app: FastAPI, games: Games) -> None:
+    @app.get("/api/games/{game_id}/drawing.png")
+    def read_early(game_id: str, folder: Folder) -> Response:
+        drawing = games.drawing(game_id)
+        if drawing is None or (frames_THWC := drawing.early) is None:
+            raise HTTPException(404, "No frames of a shot wait to be shown.")
+        animation = _animation(frames_THWC, 1000 / folder.settings.fps)
+        return Response(animation, media_type="image/png", headers={"Cache-Control": "no-store"})
+
     @app.get("/api/games/{game_id}/turns/{turn_id}.mp4")
     def read_shot(folder: Folder, turn: PathTurn) -> FileResponse:
         return FileResponse(_shot(folder, turn.id), media_type="video/mp4", headers=IMMUTABLE)
@@ -279,6 +294,14 @@ def _add_media(app: FastAPI) -> None:
     def read_film(folder: Folder, turn: PathTurn) -> FileResponse:
         name = f"animegamer-{turn.number}-turns.mp4"
         return FileResponse(folder.film(turn.id), media_type="video/mp4", filename=name, headers=IMMUTABLE)
+
+
+def _animation(frames_THWC: Frames, milliseconds: float) -> bytes:
+    """Return frames as an animated PNG, without loss, that plays once and keeps its last frame."""
+    first, *others = map(Image.fromarray, frames_THWC)
+    file = BytesIO()
+    first.save(file, "PNG", save_all=True, append_images=others, duration=milliseconds, loop=1, compress_level=1)
+    return file.getvalue()
 
 
 def _shot(folder: GameFolder, turn_id: str) -> Path:

@@ -26,7 +26,7 @@ from flows.console.terminal import say
 from flows.game.folder import GameFolder
 from flows.game.play_file import SHARES, check_line, play_turn
 from flows.game.records import GameError, GameSettings
-from models.turns import TurnMaker
+from models.turns import Frames, TurnMaker
 from pipeline.core.errors import DiskError, NoRoomError, UserError
 
 Status = Literal["waiting", "drawing", "done", "invalid", "failed", "cancelled"]
@@ -68,6 +68,8 @@ class Drawing:
     message: str = ""
     """Reason of a refusal or failure, for the player."""
     turn: str | None = None
+    early: Frames | None = None
+    """First frames of the shot, from when they are decoded until the turn is on the disk, or has ended without."""
     stopped: bool = False
     """True after the player has cancelled it."""
     work: Future[None] | None = None
@@ -235,11 +237,14 @@ class Games:
                 raise _StoppedError
             drawing.part, drawing.share = part, self.pace.share(part, done, total)
 
+        def show(frames_THWC: Frames) -> None:
+            drawing.early = frames_THWC
+
         # 1. From here on, pages show the leader with the share of the work instead of the position in the queue.
         drawing.started = time.monotonic()
         drawing.status = "drawing"
         # 2. Read the game from its folder again: the queue may have waited while another program changed the game.
-        record = play_turn(self.open(drawing.game_id), self.engine, drawing.instruction, drawing.after, progress)
+        record = play_turn(self.open(drawing.game_id), self.engine, drawing.instruction, drawing.after, progress, show)
         # 3. The turn is on the disk. Its times predict the next one, and its id tells the page what to fetch.
         self.pace.learn(record.seconds)
         drawing.turn = record.id
@@ -247,6 +252,7 @@ class Games:
 
 def _settle(drawing: Drawing, work: Future[None]) -> None:
     """Set the final status of a drawing. A failure does not stop the worker."""
+    drawing.early = None
     # 1. A drawing is cancelled in the queue (the future says so) or at one of its steps (the error says so).
     error = None if work.cancelled() else work.exception()
     if work.cancelled() or isinstance(error, _StoppedError):

@@ -92,6 +92,14 @@ def test_a_last_frame_that_only_repeats_is_left_out_if_the_checkpoint_notes_it()
     np.testing.assert_array_equal(play(engine).frames_THWC, whole[:8])
 
 
+def test_a_turn_shows_its_own_first_frames_and_times_them() -> None:
+    seen: list[Any] = []
+    turn, _ = engine_of(Checkpoint.open(brief_checkpoint())).next_turn(GameState(), "Qiqi runs", 3, show=seen.append)
+    np.testing.assert_array_equal(seen[0], turn.frames_THWC[: len(seen[0])])
+    assert turn.seconds["denoising"] < (turn.first_frame_seconds or 0) < sum(turn.seconds.values()) + 0.1
+    assert "CPU threads" in turn.device
+
+
 @pytest.mark.slow
 def test_guidance_uses_the_unconditional_tokens_of_the_shot_encoder() -> None:
     checkpoint = Checkpoint.open(brief_checkpoint())

@@ -1,5 +1,6 @@
 """Frames to scaled latents and back, compared with direct calls of a small random autoencoder."""
 
+import copy
 import functools
 
 import pytest
@@ -42,6 +43,40 @@ def test_decoding_undoes_the_scale_and_maps_minus_one_to_one_on_bytes():
     found = decode_latents(autoencoder(), latents)
     assert (found.float() - expected).abs().max() < 0.51
     assert found.float().std() > 1
+
+
+def test_the_first_frames_come_early_and_are_those_of_the_whole_shot():
+    latents, seen = torch.randn(1, 5, 16, 2, 3, generator=torch.Generator().manual_seed(1)), []
+    groups = 0
+
+    def count(*_: object) -> None:
+        nonlocal groups
+        groups += 1
+
+    def show(frames: Tensor) -> None:
+        seen.append((groups, frames))
+
+    with autoencoder().decoder.conv_in.register_forward_hook(count):
+        whole = decode_latents(autoencoder(), latents, show)
+    ((groups_before, early),) = seen
+    assert (groups_before, groups, early.shape[1], whole.shape[1]) == (1, 2, 9, 17)
+    assert torch.equal(early, whole[:, :9])
+    assert torch.equal(whole, decode_latents(autoencoder(), latents))
+
+    def stop(frames: Tensor) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        decode_latents(autoencoder(), latents, stop)
+    assert torch.equal(whole, decode_latents(autoencoder(), latents)), "nothing is left behind by a stop"
+
+
+def test_tiled_frames_are_shown_together():
+    tiled, seen = copy.deepcopy(autoencoder()), list[Tensor]()
+    tiled.enable_tiling(tile_sample_min_height=16, tile_sample_min_width=24)
+    whole = decode_latents(tiled, torch.zeros(1, 5, 16, 4, 6), seen.append)
+    assert len(seen) == 1
+    assert torch.equal(seen[0], whole)
 
 
 def test_an_autoencoder_of_patches_takes_and_gives_whole_frames():

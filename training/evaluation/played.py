@@ -44,6 +44,7 @@ class PlayedLine(Record):
     changes: PlayedChanges | None = None
     seconds: dict[str, float] = Field(default_factory=dict)
     first_frame_seconds: float | None = Field(None, ge=0, description="from the instruction to the first frame")
+    device: str = Field("", description="name of the GPU or CPU that drew the turn")
     memory_bytes: int | None = Field(None, ge=0, description="peak of the device, or of the process on a CPU")
 
 

@@ -11,6 +11,7 @@ export const cancel = (game) => ask(`api/games/${game}/drawing`, { method: "DELE
 
 export const videoOf = (game, turn) => `api/games/${game}/turns/${turn}.mp4`;
 export const posterOf = (game, turn) => `api/games/${game}/turns/${turn}.jpg`;
+export const earlyOf = (game) => `api/games/${game}/drawing.png?${Date.now()}`;
 export const filmOf = (game, turn) => `api/games/${game}/films/${turn}.mp4`;
 
 /** Tells `report` of every step of the game's drawing, until it ends or the returned function is called. */

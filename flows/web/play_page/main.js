@@ -149,7 +149,7 @@ function followDrawing(drawing, sent = null) {
 const isUnderWay = ({ status }) => status === "waiting" || status === "drawing" || status === "silent";
 
 function showDrawing(drawing) {
-  screen.draw(drawing);
+  screen.draw(game, drawing);
   composer.wait(true);
 }
 
@@ -157,7 +157,7 @@ function stopWaiting() {
   stopFollowing?.();
   stopFollowing = null;
   composer.wait(false);
-  screen.draw(null);
+  screen.draw(game, null);
 }
 
 async function finish(drawing, sent) {
@@ -221,8 +221,9 @@ const said = (error) => {
   return error.message;
 };
 
-function take(id, { turns }) {
+function take(id, { turns, waited }) {
   game = id;
+  at("waited").title = waited;
   tree = new Tree(turns, info.start);
 }
 
@@ -236,7 +237,7 @@ async function begin() {
   }
 }
 
-const NOTHING = { turns: [], drawing: null };
+const NOTHING = { turns: [], drawing: null, waited: "" };
 
 /** Opens what the address names: `#`, `#GAME` or `#GAME/TURN`. */
 async function open() {

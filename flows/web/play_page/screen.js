@@ -1,6 +1,6 @@
 // The shot on the screen, the leader that counts while the next one is drawn, and the character's three bars.
 
-import { posterOf, videoOf } from "./game.js";
+import { earlyOf, posterOf, videoOf } from "./game.js";
 import { at, counted } from "./page.js";
 import { about, signed, told } from "./words.js";
 
@@ -12,6 +12,7 @@ export class Screen {
   constructor() {
     this.video = at("shot");
     this.video.onplay = this.video.onpause = () => this.#label();
+    at("early").onload = () => this.#showEarly(at("leader").hidden === false);
     at("pause").onclick = () => (this.video.paused ? this.video.play() : this.video.pause());
   }
 
@@ -26,6 +27,7 @@ export class Screen {
     }
     at("subtitle").textContent = told(turn.instruction);
     at("number").textContent = `turn ${number}`;
+    at("waited").textContent = turn.first_frame_seconds === null ? "" : `first frame ${turn.first_frame_seconds.toFixed(1)} s`;
     at("motion").setAttribute("aria-label", `Motion level ${turn.level} of 5`);
     at("motion").dataset.level = turn.level;
     if (this.#shown === `${game}/${turn.id}`) return;
@@ -44,9 +46,11 @@ export class Screen {
     });
   }
 
-  /** Shows how far the next shot is; null takes the leader away. */
-  draw(drawing) {
+  /** Shows how far the next shot is, and its first frames while the others are decoded; null takes both away. */
+  draw(game, drawing) {
     at("leader").hidden = !drawing;
+    if (!drawing?.early) this.#showEarly(false);
+    else if (!at("early").hasAttribute("src") && !still.matches) at("early").src = earlyOf(game);
     document.body.classList.toggle("drawing", Boolean(drawing));
     if (!drawing || drawing.status === "silent") {
       if (drawing) at("left").textContent = "the server does not answer; trying again";
@@ -59,6 +63,12 @@ export class Screen {
     at("percent").dataset.unit = drawing.status === "waiting" ? "" : "%";
     at("part").textContent = drawing.status === "waiting" ? "Waiting for the screen" : PARTS[drawing.part] ?? drawing.part;
     at("left").textContent = left(drawing);
+  }
+
+  #showEarly(shown) {
+    at("early").hidden = !shown;
+    document.body.classList.toggle("early", shown);
+    if (!shown) at("early").removeAttribute("src");
   }
 
   #label() {

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from flows.cli import app
@@ -104,9 +105,17 @@ def test_agents_play_every_game_and_a_stopped_evaluation_goes_on_to_the_same_cli
         assert turn.line.instruction == turn.panel.instruction
         assert turn.line.first_frame_seconds is not None
         assert turn.seconds is not None
-        assert turn.line.first_frame_seconds >= turn.seconds - 0.01
+        assert 0 < turn.line.first_frame_seconds < turn.seconds + 0.1
+        assert turn.line.device.endswith("CPU threads (" + torch.backends.cpu.get_cpu_capability() + ")")
         assert turn.line.memory_bytes is not None
         assert 100e6 < turn.line.memory_bytes < 20e9
+    for turn in whole.played("gc"):
+        assert turn.line.device
+        assert turn.line.first_frame_seconds
+        assert turn.seconds
+        assert turn.line.first_frame_seconds >= turn.seconds - 0.01, "its frames come together"
+    notes = json.loads((whole.path / "figures.json").read_text())["notes"]
+    assert [note for note in notes if note.startswith("ours: 95% of 4 turns showed a frame within ")]
     clips = contents(whole.path)
     assert clips["games/ours/ponyo-01/0001.mp4"] == clips.pop("games/again/ponyo-01/0001.mp4"), "on equal noise"
     seeds = {json.loads(path.read_text())["seed"] for path in whole.games.glob("ours/*/game.json")}

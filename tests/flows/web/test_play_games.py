@@ -5,17 +5,20 @@ from __future__ import annotations
 import time
 import weakref
 from concurrent.futures import wait
+from io import BytesIO
 from pathlib import Path
 
 import av
 import httpx
+import numpy as np
 import pytest
 import torch
+from PIL import Image, ImageSequence
 
 from flows.web.play_games import GAME_ID, MAX_KEPT, MAX_WAITING, Games
 from models.engine_options import PartProgress, unwatched
-from models.turns import GameState, Turn
-from tests.support.servers.played_page import GradientEngine, Player, Served, check, served, settings
+from models.turns import GameState, Show, Turn, unseen
+from tests.support.servers.played_page import GradientEngine, Player, Served, check, painted, served, settings
 
 INSTRUCTION = "Character: Qiqi; Motion: hug Ponyo; Background: beach."
 
@@ -32,7 +35,9 @@ def test_a_turn_is_drawn_and_kept(game: Served, tmp_path: Path) -> None:
 
     values = {"stamina": 45, "social": 55, "entertainment": 50}
     told = {"id": turn, "parent": None, "instruction": INSTRUCTION, "level": 2, "values": values}
-    assert player.read() == {"drawing": None, "turns": [told]}
+    told["first_frame_seconds"] = 0.115
+    waited = "95% of 1 turn showed a frame within 0.12 s, on a brush."
+    assert player.read() == {"drawing": None, "turns": [told], "waited": waited}
     shot = player.http.get(f"/api/games/{player.game}/turns/{turn}.mp4")
     assert shot.headers["content-type"] == "video/mp4"
     assert frames_in(shot.content, tmp_path / "shot.mp4") == 17
@@ -113,6 +118,28 @@ def test_cancel_leaves_the_game_as_it_was(game: Served) -> None:
     assert [instruction for _, instruction in game.engine.seen][-2:] == ["Qiqi runs", "Ponyo runs after all"]
 
 
+def test_the_first_frames_are_fetched_while_the_rest_is_drawn_and_a_stop_leaves_no_half_turn(game: Served) -> None:
+    player = Player(game)
+    player.play("Qiqi walks")
+    place = f"/api/games/{player.game}/drawing.png"
+    assert player.http.get(place).status_code == 404
+    before = player.read(), sorted(path.name for path in (game.games.folder / player.game).iterdir())
+    game.engine.rest.clear()
+    player.ask("Qiqi runs", "0001")
+    while not player.wait_for("drawing")["early"]:
+        time.sleep(0.01)
+    animation = Image.open(BytesIO(player.http.get(place).content))
+    shown = np.stack([np.asarray(frame.convert("RGB")) for frame in ImageSequence.Iterator(animation)])
+    np.testing.assert_array_equal(shown, painted("Qiqi runs", 2, game.engine.size)[:9])
+    assert animation.info["duration"] == 125
+    player.http.delete(f"/api/games/{player.game}/drawing")
+    assert player.steps()[-1]["status"] == "cancelled"
+    assert player.http.get(place).status_code == 404
+    assert (player.read(), sorted(path.name for path in (game.games.folder / player.game).iterdir())) == before
+    game.engine.rest.set()
+    assert player.play("Qiqi runs", "0001") == "0002"
+
+
 def test_a_failed_drawing_is_reported_and_the_next_one_works(game: Served, capfd: pytest.CaptureFixture[str]) -> None:
     player = Player(game)
     assert player.ask("explode").status_code == 202
@@ -129,7 +156,12 @@ class FullEngine(GradientEngine):
     tensor: weakref.ref[torch.Tensor]
 
     def next_turn(
-        self, state: GameState, instruction: str, seed: int, progress: PartProgress = unwatched
+        self,
+        state: GameState,
+        instruction: str,
+        seed: int,
+        progress: PartProgress = unwatched,
+        show: Show = unseen,  # noqa: ARG002
     ) -> tuple[Turn, GameState]:
         progress("game model", 0, 1)
         computed = torch.zeros(8)
@@ -161,7 +193,16 @@ def test_games_outlive_the_server_and_belong_to_their_checkpoint(tmp_path: Path)
         player.http = httpx.Client(base_url=game.address, verify=False)
         assert player.read() == before
         assert player.steps() == [
-            {"status": "none", "before": 0, "part": "", "share": 0, "left_seconds": None, "message": "", "turn": None}
+            {
+                "status": "none",
+                "before": 0,
+                "part": "",
+                "share": 0,
+                "left_seconds": None,
+                "early": False,
+                "message": "",
+                "turn": None,
+            }
         ]
         player.play("Qiqi runs", "0001")
         assert [past.instruction for past in game.engine.seen[0][0].window] == ["Qiqi walks"]

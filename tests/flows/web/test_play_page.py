@@ -186,6 +186,34 @@ def test_progress_and_cancel(chromium: Browser, game: Served) -> None:
         assert meter(page, "Stamina") == "40"
 
 
+def test_the_first_frames_play_over_the_last_shot_until_the_turn_is_there(chromium: Browser, game: Served) -> None:
+    with opened(chromium, game) as page:
+        play(page, "walk")
+        early = page.locator("#early")
+        expect(early).to_be_hidden()
+        game.engine.rest.clear()
+        page.locator("#motion-text").fill("run")
+        page.get_by_role("button", name="Play", exact=True).click()
+        expect(early).to_be_visible()
+        assert page.evaluate("early.naturalWidth") == 96
+        expect(page.get_by_role("button", name="Cancel")).to_be_visible()
+        game.engine.rest.set()
+        expect(page.locator("#strip li")).to_have_count(2)
+        expect(early).to_be_hidden()
+        expect(page.locator("#waited")).to_have_text("first frame 0.1 s")
+        expect(page.locator("#waited")).to_have_attribute("title", re.compile("95% of 2 turns .* on a brush"))
+    with opened(chromium, game, motion="reduce") as page:
+        game.engine.rest.clear()
+        page.locator("#motion-text").fill("run")
+        page.get_by_role("button", name="Play", exact=True).click()
+        expect(page.locator("#part")).to_have_text("Developing the film")
+        page.wait_for_timeout(300)
+        expect(early := page.locator("#early")).to_be_hidden()
+        assert not early.get_attribute("src")
+        page.get_by_role("button", name="Cancel").click()
+        expect(page.locator("#hint")).to_have_text("Cancelled. Nothing has changed.")
+
+
 def test_a_double_click_before_the_page_is_ready_plays_once(chromium: Browser, game: Served) -> None:
     wait = {"GET": 400, "POST": 900}
     routes = {"**/api/*": lambda route: late(route, wait[route.request.method])}

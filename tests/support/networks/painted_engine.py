@@ -7,7 +7,7 @@ import torch
 
 from models.engine_options import PartProgress, unwatched
 from models.tokens import PastTurn, State
-from models.turns import GameState, Turn
+from models.turns import GameState, Show, Turn, unseen
 from pipeline.core.errors import UserError
 
 PARTS = ("game model", "denoising", "frames")
@@ -25,7 +25,12 @@ class PaintedEngine:
         self.seen: list[tuple[GameState, str, int]] = []
 
     def next_turn(
-        self, state: GameState, instruction: str, seed: int, progress: PartProgress = unwatched
+        self,
+        state: GameState,
+        instruction: str,
+        seed: int,
+        progress: PartProgress = unwatched,
+        show: Show = unseen,  # noqa: ARG002
     ) -> tuple[Turn, GameState]:
         """Make the turn after `state`."""
         if not instruction.strip():

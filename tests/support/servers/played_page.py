@@ -27,7 +27,7 @@ from flows.web.play_games import Games
 from models.config import ModelConfig, tiny_config
 from models.engine_options import PartProgress, unwatched
 from models.tokens import PastTurn, State
-from models.turns import GameState, Turn
+from models.turns import GameState, Show, Turn, unseen
 from pipeline.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -45,16 +45,18 @@ class GradientEngine:
     """Engine that paints a gradient in the colour of the instruction and a disc that moves faster at a higher level.
 
     Words in the instruction set the state: `sleep` rests, `hug` is social, `play` entertains, `level 4` is level 4.
-    While `go` is cleared, the engine waits in the middle of denoising.
+    While `go` is cleared, the engine waits in the middle of denoising; while `rest` is, after the first frames.
     """
 
     window_turns: int = 5
     size: tuple[int, int] = (64, 96)
     go: threading.Event = field(default_factory=threading.Event)
+    rest: threading.Event = field(default_factory=threading.Event)
     seen: list[tuple[GameState, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.go.set()
+        self.rest.set()
 
     def next_turn(
         self,
@@ -62,6 +64,7 @@ class GradientEngine:
         instruction: str,
         seed: int,  # noqa: ARG002 - the pictures are the same for every seed
         progress: PartProgress = unwatched,
+        show: Show = unseen,
     ) -> tuple[Turn, GameState]:
         self.seen.append((state, instruction))
         progress("game model", 0, 1)
@@ -80,8 +83,12 @@ class GradientEngine:
         past = PastTurn(instruction, torch.full((4, 8), float(len(self.seen))), answer)
         after = state.after(past, self.window_turns)
         frames = painted(instruction, level, self.size)
-        seconds = {"game model": 0.01, "denoising": 0.1, "frames": 0.01}
-        turn = Turn(after.turns, instruction, answer, 2.0 * level, after.values, frames, past.shot_tokens_LD, seconds)
+        show(frames[:9])
+        while not self.rest.wait(0.02):
+            progress("frames", 0, 1)
+        seconds, waits = {"game model": 0.01, "denoising": 0.1, "frames": 0.01}, (0.115, "a brush")
+        values, tokens_LD = after.values, past.shot_tokens_LD
+        turn = Turn(after.turns, instruction, answer, 2.0 * level, values, frames, tokens_LD, seconds, *waits)
         progress("frames", 1, 1)
         return turn, after
 
