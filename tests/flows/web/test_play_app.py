@@ -117,7 +117,7 @@ def test_the_server_stops_while_a_page_is_connected(tmp_path: Path) -> None:
     assert time.monotonic() - started < 3
     with served(tmp_path) as game:
         player.http = httpx.Client(base_url=game.address, verify=False)
-        assert player.read() == {"turns": [], "drawing": None}
+        assert player.read() == {"turns": [], "drawing": None, "waited": ""}
 
 
 def test_the_page_says_how_shots_are_drawn_and_what_the_checkpoint_says() -> None:
