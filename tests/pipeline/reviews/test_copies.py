@@ -86,7 +86,7 @@ def test_a_better_copy_takes_the_caption_of_a_poor_one_without_a_question(tmp_pa
         kept = [seen for seen in seen_clips(data) if seen.fate == "kept"]
         assert [seen.clip.film_id for seen in kept] == [second.film_id] * len(given)
         for seen, caption in zip(kept, given, strict=True):
-            copied = {"clip_id": seen.clip.clip_id, "flags": (f"copied: {caption.clip_id}",)}
+            copied = {"clip_id": seen.clip.clip_id, "flags": (*caption.flags, f"copied: {caption.clip_id}")}
             assert seen.caption == caption.model_copy(update=copied)
             assert has_replies(first, caption.clip_id)
         card = (data.root / "README.md").read_text()

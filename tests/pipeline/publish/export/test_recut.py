@@ -54,11 +54,11 @@ def numbers(clip: Path) -> list[int]:
 
 @pytest.fixture(scope="module")
 def films(tmp_path_factory: pytest.TempPathFactory) -> dict[Fraction, Film]:
-    """Films of 5 seconds, each in another rate; 25 is that of PAL, which is below none of the presets."""
+    """Films of 7 seconds, each in another rate; 25 is that of PAL, which is below none of the presets."""
     root = tmp_path_factory.mktemp("films")
     made = {}
     for rate in RATES:
-        path = make_film(root / f"{float(rate):.3f}.mp4", frames=round(5 * rate), fps=rate)
+        path = make_film(root / f"{float(rate):.3f}.mp4", frames=round(7 * rate), fps=rate)
         made[rate] = planned(root / "data", path).film
     return made
 
@@ -123,7 +123,7 @@ def test_times_rounded_to_milliseconds_make_no_step_uneven(tmp_path: Path) -> No
 
 
 def test_a_span_beyond_the_film_gives_no_clip(films: dict[Fraction, Film], tmp_path: Path) -> None:
-    log = cut(tmp_path, films[Fraction(24)], PRESETS["wan"], [4.0, 40.0])
+    log = cut(tmp_path, films[Fraction(24)], PRESETS["wan"], [6.0, 40.0])
     assert {note.left_out for note in log.notes.values()} == {DAMAGED}
 
 
