@@ -138,9 +138,14 @@ def _captioner(made_from: Ingredients) -> str:
     return str(made_from.get("model", made_from["captioner"]))
 
 
+def _networks(made_from: Ingredients) -> str:
+    return ", ".join(f"{role} {files[0][:8]}" for role, files in made_from["embed"].items() if isinstance(files, list))
+
+
 SHARED: dict[str, tuple[str, Callable[[Ingredients], str]]] = {
     "cut": ("clips", _clips),
     "motion": ("optical flow", _optical_flow),
+    "embed": ("embeddings", _networks),
     "screened": ("level edges", _edges),
     "captions": ("captioner", _captioner),
 }

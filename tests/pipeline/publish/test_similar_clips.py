@@ -14,6 +14,8 @@ from pipeline.core.errors import UserError
 from pipeline.core.records import Clip
 from pipeline.core.stage import perform
 from pipeline.core.store import Dataset
+from pipeline.pages.report import alike_in_content, write_report
+from pipeline.pages.summary import summarise
 from pipeline.publish.similar_clips import PictureVectors, picture_vectors, search
 from pipeline.stages.embed import Embed
 from pipeline.video.clip_files import read_clip
@@ -49,6 +51,19 @@ def test_a_clip_finds_its_copy_and_not_itself(embedded: Dataset) -> None:
     pairs = {pair[:2] for pair in picture_vectors(embedded).pairs(0.999)}
     assert (original, copy) in pairs
     assert len(pairs) < len(found) * (len(found) + 1) / 2
+
+
+def test_the_report_shows_kept_clips_of_two_scenes_that_are_alike(embedded: Dataset) -> None:
+    pairs = alike_in_content(embedded, summarise(embedded))
+    originals = [folder.read("clips", Clip)[3].clip_id for folder in embedded.folders()]
+    kept = {seen.clip.clip_id for seen in summarise(embedded).kept}
+    assert kept.issuperset(clip_id for pair in pairs for clip_id in pair)
+    assert (tuple(originals) in pairs) == kept.issuperset(originals)
+    page = write_report(embedded).read_text(encoding="utf-8")
+    assert f"{len(pairs)} pair" in page[page.index('id="alike-title"') :]
+    assert '"alike": [[' in page or '"alike":[[' in page
+    plain = make_dataset(embedded.root.parent / "plain")
+    assert 'id="alike-title"' not in write_report(plain).read_text(encoding="utf-8")
 
 
 def test_a_picture_finds_its_clip(embedded: Dataset, tmp_path: Path) -> None:
