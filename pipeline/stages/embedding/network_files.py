@@ -9,6 +9,7 @@ is written into `networks.json` in the dataset, and every later build compares i
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -116,7 +117,11 @@ def _beside(folder: Path) -> dict[str, Path]:
 
 
 def _from_hub(repository: str, name: str, *, fetch: bool) -> Path | None:
-    """File of a repository in the hub's cache, fetched if need be; None if the repository has no such file."""
+    """File of a repository in the hub's cache, fetched if need be; None if the repository has no such file.
+
+    The hub is told the repository and the file, and nothing else unless the user has set `HF_HUB_DISABLE_TELEMETRY`.
+    """
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # huggingface_hub reads it when it is imported
     import httpx
     from huggingface_hub import hf_hub_download, try_to_load_from_cache
     from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, LocalEntryNotFoundError
