@@ -38,7 +38,7 @@ from models.shot_decoder import (
     unfreeze_for_warm_up,
 )
 from models.shot_encoder import ShotEncoder
-from models.tokens import PastTurn, State, shipped_tokenizer, write_prompt
+from models.tokens import PastTurn, State, shipped_tokenizer, write_packed_prompt, write_prompt
 from models.untrained import random_base
 from training.config import LoopSettings, Precision, Recipe
 from training.optimizer import MovingAverage, make_optimizer
@@ -110,17 +110,23 @@ def network_of(phase: PhaseName, recipe: Recipe, device: str) -> nn.Module:
 
 
 def batch_of(phase: PhaseName, recipe: Recipe, device: str) -> NoisedShots | GameBatch:
-    """Return one random example; for the game model a window of maximal length."""
+    """Return one random example; for the game model a window of maximal length, packed if the recipe's are."""
     config = recipe.model
     shot, encoder = config.shot_decoder, config.shot_encoder
     tokens_LD = torch.randn(encoder.shot_tokens, encoder.width)
     if phase == "game":
         state = State(3, 0, 1, -1)
-        past = [PastTurn(INSTRUCTION, tokens_LD, state)] * (recipe.game.windows.most_turns - 1)
-        prompt = write_prompt(shipped_tokenizer(), past, INSTRUCTION, len(tokens_LD), config.conventions, state)
-        none = torch.zeros(1, dtype=torch.long)
-        wanted = (tokens_LD[None], torch.tensor([state.ids]), torch.ones(1, 4, dtype=torch.bool), none)
-        return GameBatch((prompt,), *wanted).to(torch.device(device))
+        turns, tokenizer = (
+            [PastTurn(INSTRUCTION, tokens_LD, state)] * recipe.game.windows.most_turns,
+            shipped_tokenizer(),
+        )
+        if recipe.game.windows.packed:
+            prompt = write_packed_prompt(tokenizer, turns, len(tokens_LD), config.conventions)
+        else:
+            prompt = write_prompt(tokenizer, turns[1:], INSTRUCTION, len(tokens_LD), config.conventions, state)
+        count, none = len(prompt.targets), torch.zeros(1, dtype=torch.long)
+        wanted = tokens_LD.expand(count, -1, -1), torch.tensor([state.ids] * count), torch.ones(count, 4).bool()
+        return GameBatch((prompt,), *wanted, none).to(torch.device(device))
     height, width = shot.height // SPATIAL_COMPRESSION, shot.width // SPATIAL_COMPRESSION
     latents_BTCHW = torch.randn(1, shot.latent_frames, LATENT_CHANNELS, height, width)
     conditions: tuple[Tensor, ...] = (tokens_LD[None],)
@@ -186,7 +192,7 @@ def _forward(network: nn.Module, batch: NoisedShots | GameBatch) -> Tensor:
         return loss_B
     assert isinstance(network, GameTraining)
     mistral, length = mistral_of(network.game_model.language_model), len(batch.prompts[0].ids_L)
-    with batch.shot_tokens_BLD.device:
+    with batch.shot_tokens_NLD.device:
         ids_1L = torch.zeros(1, length, dtype=torch.long)
         mask_11LL = torch.ones(1, 1, length, length, dtype=torch.bool)
     states_1LH: Tensor = mistral.model(ids_1L, attention_mask=mask_11LL, use_cache=False).last_hidden_state

@@ -26,7 +26,7 @@ _PATIENCE = {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "540"}
 _FIRST_PORT = 29500
 """Port at which the machines meet for the first part. Each later part uses the next port."""
 
-RecipeName = Literal["tiny", "mini", "full", "card24", "one-film"]
+RecipeName = Literal["tiny", "mini", "full", "paper", "card24", "one-film"]
 EncoderAblation = Literal["random-frame", "linear", "addition", "cross-attention"]
 Ablation = Literal[EncoderAblation, "no-warm-up", "no-motion-scope", "no-adaptation", "cosine-loss", "no-history"]
 TrainPart = Literal["features", "shot", "game", "adapt", "all", "gc", "gfc"]

@@ -184,7 +184,7 @@ def inside_id(component: Component) -> str:
 class ModelConfig(Settings):
     """Everything needed to build the networks of one checkpoint."""
 
-    later_keys = frozenset({"still_last_frame", "motions", "places", "together", "about", "sampling"})
+    later_keys = frozenset({"still_last_frame", "motions", "places", "together", "other_words", "about", "sampling"})
 
     size: Size
     shot_encoder: ShotEncoderConfig = ShotEncoderConfig()
@@ -200,6 +200,9 @@ class ModelConfig(Settings):
     places: tuple[str, ...] = Field((), description="backgrounds in the training data, offered by the game page")
     together: dict[str, tuple[str, ...]] = Field(
         {}, description="motions and places met with a name, and places with a motion; the game page marks other pairs"
+    )
+    other_words: dict[str, str] = Field(
+        {}, description="what players may say for a name, motion, place, time or manner; the game page understands it"
     )
     about: str = Field("", description="text of the game page on what a game can and cannot show")
     still_last_frame: bool = Field(

@@ -14,31 +14,33 @@ The loss terms are in `training/phases/game.py`.
 Mistral is causal, but the queries of a shot predict all of its tokens at once, so they attend to one another in both
 directions. Position i may attend to position j if
 
-    allowed(i, j) = real_j and ((j <= i and j > i - window) or block_i = block_j >= 0)
+    allowed(i, j) = real_j and seen(i, j) and ((j <= i and p_j > p_i - window) or block_i = block_j >= 0)
+    seen(i, j)    = branch_j is the trunk or branch_i = branch_j
 
-`real_j` is False at padding, `window` is Mistral's sliding window (infinite if unset), `block_i` numbers the runs of
-queries and is -1 elsewhere. Stock Mistral accepts a 2-D mask without an error and stays causal, so the mask is 4-D, in
-the form of the attention implementation: boolean for `sdpa`, additive for `eager`.
+`real_j` is False at padding, `p` are the positions, `window` is Mistral's sliding window (infinite if unset), `block_i`
+numbers the runs of queries and is -1 elsewhere. Only packed prompts have branches: there each target is a branch, which
+no other turn sees. Stock Mistral accepts a 2-D mask without an error and stays causal, so the mask is 4-D, in the form
+of the attention implementation: boolean for `sdpa`, additive for `eager`.
 
-Shapes: B batch, L positions or shot tokens, D width of a shot token, H of the language model, V vocabulary.
+Shapes: B prompts, N targets of all prompts in their order, L positions or shot tokens, D width of a shot token, H of
+the language model, V vocabulary.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, fields
+from typing import Self, TypeAlias
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache, MistralConfig, MistralForCausalLM
-from transformers.masking_utils import create_causal_mask, create_sliding_window_causal_mask
 
 from models.config import GameModelConfig, ModelConfig
-from models.tokens import LEGAL_IDS, MISTRAL_VOCABULARY, PAD, STATE_TAGS, VOCABULARY, State, TokenPrompt
+from models.tokens import LEGAL_IDS, MISTRAL_VOCABULARY, PAD, STATE_TAGS, TRUNK, VOCABULARY, State, TokenPrompt
 from pipeline.core.errors import UserError
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -50,10 +52,10 @@ MASKED_ATTENTION = ("sdpa", "eager")
 
 @dataclass(frozen=True, eq=False)
 class GameOutput:
-    """Prediction of the game model in training."""
+    """Predictions of the game model in training, one for each target."""
 
-    shot_tokens_BLD: Tensor
-    state_logits_B4V: Tensor
+    shot_tokens_NLD: Tensor
+    state_logits_N4V: Tensor
     """Logits over the whole vocabulary at the slots of level, social, entertainment and stamina."""
 
 
@@ -150,14 +152,14 @@ class GameModel(nn.Module):
         Raises:
             ValueError: a prompt without a target.
         """
-        if any(prompt.target is None for prompt in prompts):
+        if not all(prompt.targets for prompt in prompts):
             raise ValueError("training needs prompts with a target state: pass one to write_prompt")
-        query_mask_BL = pad_sequence([prompt.query_mask_L for prompt in prompts], batch_first=True)
-        states_BLH = self._read(prompts, query_mask_BL, cache=None)
-        slots_B4 = torch.tensor([prompt.state_slots for prompt in prompts], device=states_BLH.device)
-        slot_states_B4H = states_BLH.gather(1, slots_B4[:, :, None].expand(-1, -1, states_BLH.shape[-1]))
+        states_BLH = self._read(prompts, cache=None)
+        length, targets = states_BLH.shape[1], sum(len(prompt.targets) for prompt in prompts)
+        rows = [row * length + slot for row, prompt in enumerate(prompts) for slot in prompt.state_slots]
+        slot_states_N4H = _at_rows(states_BLH, torch.tensor(rows)).view(targets, 4, -1)
         return GameOutput(
-            self._shot_tokens(states_BLH, query_mask_BL), mistral_of(self.language_model).lm_head(slot_states_B4H)
+            self._shot_tokens(states_BLH, prompts, targets), mistral_of(self.language_model).lm_head(slot_states_N4H)
         )
 
     @torch.no_grad()
@@ -167,24 +169,26 @@ class GameModel(nn.Module):
         Raises:
             ValueError: a prompt with a target state: it would be copied, not predicted.
         """
-        if prompt.target is not None:
+        if prompt.targets:
             raise ValueError("a prompt to play from has no target state")
         cache = DynamicCache(config=mistral_of(self.language_model).config)
-        query_mask_1L = prompt.query_mask_L[None]
-        states_1LH = self._read([prompt], query_mask_1L, cache)
-        shot_tokens_1LD = self._shot_tokens(states_1LH, query_mask_1L)
+        states_1LH = self._read([prompt], cache)
+        shot_tokens_1LD = self._shot_tokens(states_1LH, [prompt], 1)
         return Prediction(shot_tokens_1LD[0], self._decode_state(states_1LH[0, -1], cache))
 
-    def _read(self, prompts: Sequence[TokenPrompt], query_mask_BL: Tensor, cache: DynamicCache | None) -> Tensor:
+    def _read(self, prompts: Sequence[TokenPrompt], cache: DynamicCache | None) -> Tensor:
         """States of the last layer after the final norm, BLH."""
         mistral = mistral_of(self.language_model)
         device = mistral.model.embed_tokens.weight.device
         ids_BL = pad_sequence([prompt.ids_L for prompt in prompts], batch_first=True, padding_value=PAD)
-        real_BL = pad_sequence([torch.ones_like(prompt.query_mask_L) for prompt in prompts], batch_first=True)
         embeddings_BLH = self._with_history(mistral.model.embed_tokens(ids_BL.to(device)), prompts)
-        mask_B1LL = query_block_mask(mistral.config, embeddings_BLH, query_mask_BL.to(device), real_BL.to(device))
+        layout = Layout.of(prompts).to(device)
         states_BLH: Tensor = mistral.model(
-            inputs_embeds=embeddings_BLH, attention_mask=mask_B1LL, past_key_values=cache, use_cache=cache is not None
+            inputs_embeds=embeddings_BLH,
+            attention_mask=attention_mask(mistral.config, layout, embeddings_BLH.dtype),
+            position_ids=layout.positions_BL,
+            past_key_values=cache,
+            use_cache=cache is not None,
         ).last_hidden_state
         return states_BLH
 
@@ -201,12 +205,13 @@ class GameModel(nn.Module):
         shots_LH = self.input_resampler(shots_LD).to(embeddings_BLH.dtype)
         return embeddings_BLH.masked_scatter(history_BL.to(weight_HD.device)[:, :, None], shots_LH)
 
-    def _shot_tokens(self, states_BLH: Tensor, query_mask_BL: Tensor) -> Tensor:
-        """Shot tokens R_out(h[q + readout_shift]), BLD."""
-        places_BL = query_mask_BL.roll(self.readout_shift, dims=1).to(states_BLH.device)
+    def _shot_tokens(self, states_BLH: Tensor, prompts: Sequence[TokenPrompt], shots: int) -> Tensor:
+        """Shot tokens R_out(h[q + readout_shift]) of all targets, NLD."""
+        query_mask_BL = pad_sequence([prompt.query_mask_L for prompt in prompts], batch_first=True)
+        rows = query_mask_BL.flatten().nonzero().flatten() + self.readout_shift
         weight_DH = next(self.output_resampler.parameters())
-        tokens_LD: Tensor = self.output_resampler(states_BLH[places_BL].to(weight_DH.dtype))
-        return tokens_LD.view(len(states_BLH), -1, tokens_LD.shape[-1])
+        tokens_LD: Tensor = self.output_resampler(_at_rows(states_BLH, rows).to(weight_DH.dtype))
+        return tokens_LD.view(shots, -1, tokens_LD.shape[-1])
 
     def _decode_state(self, state_H: Tensor, cache: DynamicCache) -> State:
         """Decode the four values one after another, from the state at `<ML>`, the last position in the cache."""
@@ -222,16 +227,45 @@ class GameModel(nn.Module):
         return State.from_ids(chosen)
 
 
-def query_block_mask(config: MistralConfig, embeddings_BLD: Tensor, query_mask_BL: Tensor, real_BL: Tensor) -> Tensor:
-    """Attention mask of a batch that starts at position 0, to be passed to Mistral as `attention_mask`.
+def _at_rows(states_BLH: Tensor, rows_N: Tensor) -> Tensor:
+    """Return some rows of the flattened batch. A mask in their place would make the host wait for the GPU."""
+    return states_BLH.flatten(0, 1).index_select(0, rows_N.to(states_BLH.device, non_blocking=True))
 
-    A run of queries without a gap is a block. Blocks are separate, so no turn attends to a later one.
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Arrangement of a batch of prompts, padded on the right."""
+
+    query_mask_BL: Tensor
+    """True at the queries; a run of queries without a gap is a block."""
+    real_BL: Tensor
+    """False at padding."""
+    positions_BL: Tensor
+    branches_BL: Tensor
+
+    @classmethod
+    def of(cls, prompts: Sequence[TokenPrompt]) -> Self:
+        """Return the layout of prompts, on the CPU."""
+        return cls(
+            pad_sequence([prompt.query_mask_L for prompt in prompts], batch_first=True),
+            pad_sequence([torch.ones_like(prompt.query_mask_L) for prompt in prompts], batch_first=True),
+            pad_sequence([prompt.positions_L for prompt in prompts], batch_first=True),
+            pad_sequence([prompt.branches_L for prompt in prompts], batch_first=True, padding_value=TRUNK),
+        )
+
+    def to(self, device: torch.device) -> Self:
+        """Return the layout on a device."""
+        return type(self)(*(getattr(self, field.name).to(device, non_blocking=True) for field in fields(self)))
+
+
+def attention_mask(config: MistralConfig, layout: Layout, dtype: torch.dtype) -> Tensor:
+    """Attention mask of a batch that starts at position 0, to be passed to Mistral.
+
+    Blocks of queries are separate, so no turn attends to a later one.
 
     Args:
         config: of the language model; holds the attention implementation and the sliding window.
-        embeddings_BLD: the input; only shape, precision and device are used.
-        query_mask_BL: bool, True at the queries.
-        real_BL: bool, False at padding, which no position attends to.
+        dtype: precision of the embeddings.
 
     Returns:
         Mask B1LL. For `sdpa` bool, True where attention is allowed; for `eager` 0 there and the lowest float elsewhere.
@@ -242,16 +276,21 @@ def query_block_mask(config: MistralConfig, embeddings_BLD: Tensor, query_mask_B
     attention = config._attn_implementation
     if attention not in MASKED_ATTENTION:
         raise ValueError(f"attention {attention!r} cannot mask blocks of queries: load Mistral with 'sdpa' or 'eager'")
-    create = create_causal_mask if config.sliding_window is None else create_sliding_window_causal_mask
-    mask_B1LL = create(
-        config=config,
-        inputs_embeds=embeddings_BLD,
-        attention_mask=real_BL,
-        past_key_values=None,
-        block_sequence_ids=block_numbers(query_mask_BL),
-    )
-    assert isinstance(mask_B1LL, Tensor)  # None only where plain causal attention is enough, never with blocks
-    return mask_B1LL
+    # 1. Causal, within the sliding window; and queries of one block see one another.
+    order_L = torch.arange(layout.real_BL.shape[1], device=layout.real_BL.device)
+    allowed_BLL = (order_L[:, None] >= order_L).expand(len(layout.real_BL), -1, -1)
+    if config.sliding_window is not None:
+        back_BLL = layout.positions_BL[:, :, None] - layout.positions_BL[:, None]
+        allowed_BLL = allowed_BLL & (back_BLL < config.sliding_window)
+    blocks_BL = block_numbers(layout.query_mask_BL)
+    allowed_BLL = allowed_BLL | ((blocks_BL[:, :, None] == blocks_BL[:, None]) & layout.query_mask_BL[:, None])
+    # 2. Nothing sees padding, or the branch of another target.
+    branches_BL = layout.branches_BL
+    allowed_BLL &= (branches_BL[:, None] == TRUNK) | (branches_BL[:, None] == branches_BL[:, :, None])
+    mask_B1LL = (allowed_BLL & layout.real_BL[:, None])[:, None]
+    if attention == "sdpa":
+        return mask_B1LL
+    return torch.zeros_like(mask_B1LL, dtype=dtype).masked_fill(~mask_B1LL, torch.finfo(dtype).min)
 
 
 def block_numbers(query_mask_BL: Tensor) -> Tensor:

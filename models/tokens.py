@@ -52,6 +52,8 @@ STATE_TAGS = tuple((ID_OF[f"<{name}>"], ID_OF[f"</{name}>"]) for name in ("ML", 
 """Opening and closing tag of the four state slots, in prompt order."""
 
 
+TRUNK = -1
+"""Branch of the tokens that all later tokens see."""
 UNKNOWN = PAD
 """Id for a state that nobody measured; only in training."""
 MEASURED = (True, True, True, True)
@@ -119,20 +121,26 @@ class PastTurn:
 class TokenPrompt:
     """Input sequence of the game model: past turns and the turn to predict.
 
-    Without a target it ends in `<ML>`. With a target it continues with the state, `</TURN>` and `</s>`.
+    Without a target it ends in `<ML>`. With a target it continues with the state, `</TURN>` and `</s>`. A packed prompt
+    has a target in every turn (`write_packed_prompt`).
     """
 
     ids_L: Tensor
     """Token ids, int64."""
     query_mask_L: Tensor
-    """Mask of the queries, the frame tokens of the last turn; bool."""
+    """Mask of the queries, the frame tokens of the turns to predict; bool."""
     history_mask_L: Tensor
     """Mask of the frame tokens of past turns, whose embeddings are replaced by past shot tokens; bool."""
     history_LD: Tensor | None
     """Concatenated shot tokens of the past turns, a row per True in `history_mask_L`; None without past turns."""
+    positions_L: Tensor
+    """Position of each token in its turn's own prompt, int64; 0 to L - 1 unless the prompt is packed."""
+    branches_L: Tensor
+    """Number of the target that a token belongs to alone, or `TRUNK` for a token that all later tokens see; int64."""
     state_slots: tuple[int, ...]
-    """Positions whose logits predict the state: `<ML>`, and with a target also `<SC>`, `<ET>` and `<ST>`."""
-    target: State | None
+    """Places whose logits predict the state: `<ML>`, and with a target also `<SC>`, `<ET>` and `<ST>` of each."""
+    targets: tuple[State, ...]
+    """States to learn; none in play."""
 
 
 def shipped_tokenizer() -> LlamaTokenizer:
@@ -205,37 +213,101 @@ def write_prompt(
     for turn in past:
         if len(turn.shot_tokens_LD) != shot_tokens:
             raise ValueError(f"a past turn has {len(turn.shot_tokens_LD)} shot tokens, this model {shot_tokens}")
-        start = _open_turn(ids, instruction_ids(tokenizer, turn.instruction), shot_tokens)
-        history += range(start, start + shot_tokens)
+        _open_turn(ids, instruction_ids(tokenizer, turn.instruction))
+        history += _add_frames(ids, shot_tokens)
         _close_turn(ids, turn.state, turn.measured, doubled_end_tag=conventions.doubled_end_tag)
-    start = _open_turn(ids, instruction_ids(tokenizer, instruction), shot_tokens)
+    _open_turn(ids, instruction_ids(tokenizer, instruction))
+    queries = _add_frames(ids, shot_tokens)
     if target is None:
         slots = [len(ids)]
         ids.append(STATE_TAGS[0][0])
     else:
         slots = _close_turn(ids, target, measured, doubled_end_tag=False)
         ids.append(EOS)
-    places = torch.arange(len(ids))
     return TokenPrompt(
         ids_L=torch.tensor(ids),
-        query_mask_L=(places >= start) & (places < start + shot_tokens),
-        history_mask_L=torch.isin(places, torch.tensor(history, dtype=torch.long)),
+        query_mask_L=_mask(queries, len(ids)),
+        history_mask_L=_mask(history, len(ids)),
         history_LD=torch.cat([turn.shot_tokens_LD for turn in past]) if past else None,
+        positions_L=torch.arange(len(ids)),
+        branches_L=torch.full((len(ids),), TRUNK),
         state_slots=tuple(slots),
-        target=target,
+        targets=() if target is None else (target,),
     )
 
 
-def _open_turn(ids: list[int], instruction: list[int], shot_tokens: int) -> int:
-    """Append a turn up to `</img>`; return the position of its first frame token."""
+def write_packed_prompt(
+    tokenizer: LlamaTokenizer, turns: Sequence[PastTurn], shot_tokens: int, conventions: Conventions
+) -> TokenPrompt:
+    """Write a training prompt in which every turn is a target after the turns before it.
+
+    A turn stands there twice from its frame tokens on: first with queries, up to `<ST>`, as the branch of its target,
+    then with its shot tokens, as past. Both have the same positions. A later turn sees the past only, so each target
+    sees exactly the tokens and positions of the prompt that `write_prompt` writes for it.
+
+    Args:
+        turns: oldest first; the shot tokens of the last one are not read.
+
+    Raises:
+        UserError: an instruction is empty or too long.
+    """
+    ids, positions, branches = [BOS], [0], [TRUNK]
+    queries: list[int] = []
+    history: list[int] = []
+    slots: list[int] = []
+
+    def number_from(position: int, branch: int) -> None:
+        added = len(ids) - len(positions)
+        positions.extend(range(position, position + added))
+        branches.extend([branch] * added)
+
+    for number, turn in enumerate(turns):
+        # 1. The instruction, which the target and all later turns see.
+        _open_turn(ids, instruction_ids(tokenizer, turn.instruction))
+        number_from(positions[-1] + 1, TRUNK)
+        frames_at = positions[-1] + 1
+        # 2. The target: queries, and the state up to its last slot.
+        queries += _add_frames(ids, shot_tokens)
+        slots += _close_turn(ids, turn.state, turn.measured, doubled_end_tag=False)
+        del ids[slots[-1] + 1 :]
+        number_from(frames_at, number)
+        # 3. The same turn as past of the later ones, at the positions of the target.
+        if number < len(turns) - 1:
+            history += _add_frames(ids, shot_tokens)
+            _close_turn(ids, turn.state, turn.measured, doubled_end_tag=conventions.doubled_end_tag)
+            number_from(frames_at, TRUNK)
+    return TokenPrompt(
+        ids_L=torch.tensor(ids),
+        query_mask_L=_mask(queries, len(ids)),
+        history_mask_L=_mask(history, len(ids)),
+        history_LD=torch.cat([turn.shot_tokens_LD for turn in turns[:-1]]) if history else None,
+        positions_L=torch.tensor(positions),
+        branches_L=torch.tensor(branches),
+        state_slots=tuple(slots),
+        targets=tuple(turn.state for turn in turns),
+    )
+
+
+def _mask(places: Sequence[int], length: int) -> Tensor:
+    mask_L = torch.zeros(length, dtype=torch.bool)
+    mask_L[list(places)] = True
+    return mask_L
+
+
+def _open_turn(ids: list[int], instruction: list[int]) -> None:
+    """Append a turn up to `<frame>`."""
     ids += [TURN, *instruction, IMG, FRAME]
+
+
+def _add_frames(ids: list[int], shot_tokens: int) -> range:
+    """Append the frame tokens and `</img>`; return the places of the frame tokens."""
     start = len(ids)
     ids += [*range(FIRST_FRAME, FIRST_FRAME + shot_tokens), END_FRAME, END_IMG]
-    return start
+    return range(start, start + shot_tokens)
 
 
 def _close_turn(ids: list[int], state: State, measured: Sequence[bool], *, doubled_end_tag: bool) -> list[int]:
-    """Append the state and `</TURN>`; return the positions of the four opening tags."""
+    """Append the state and `</TURN>`; return the places of the four opening tags."""
     slots = []
     for (opening, closing), value, known in zip(STATE_TAGS, state.ids, measured, strict=True):
         slots.append(len(ids))

@@ -101,11 +101,8 @@ class OpenedDataset:
             UserError: there is no such clip, or its file is missing or damaged.
         """
         row = self._row(clip_id)
-        path = self._workspace.dataset.folder(row.film_id).clip_path(clip_id)
-        if not _is_whole(path, row) and self._workspace.is_copy:
-            with self._fetching, self._workspace.locked("fetching a clip"):
-                self._workspace.fetch(f"{film_part(row.film_id)}clips/{path.name}")
-        if not _is_whole(path, row):
+        path = self._fetched(row, self._workspace.dataset.folder(row.film_id).clip_path(clip_id), row.sha256)
+        if not _is_whole(path, row.sha256):
             state = "changed since it was cut" if path.exists() else "missing"
             raise UserError(f"{path}: is {state}; run `animegamer build` to cut it again, then open the dataset again")
         return path
@@ -124,15 +121,20 @@ class OpenedDataset:
         return playing_clip(self._row(clip_id), with_sound(path, sound) if sound else path.read_bytes())
 
     def _sound(self, clip_id: str) -> Path | None:
-        """Return the path of a clip's sound, fetched; None if it has none."""
+        """Return the path of a clip's sound, fetched; None if it has none, or its file is missing or damaged."""
         row = self._row(clip_id)
-        path = self._workspace.dataset.folder(row.film_id).sound_path(clip_id)
-        if row.silent_share is None:
+        folder = self._workspace.dataset.folder(row.film_id)
+        if (sound := folder.sounds().get(clip_id)) is None:
             return None
-        if not path.is_file() and self._workspace.is_copy:
+        path = self._fetched(row, folder.sound_path(clip_id), sound.sha256)
+        return path if _is_whole(path, sound.sha256) else None
+
+    def _fetched(self, row: ClipRow, path: Path, sha256: str) -> Path:
+        """Return the path of a file of a clip; if it is not there as it should be, it is fetched from an address."""
+        if not _is_whole(path, sha256) and self._workspace.is_copy:
             with self._fetching, self._workspace.locked("fetching a clip"):
                 self._workspace.fetch(f"{film_part(row.film_id)}clips/{path.name}")
-        return path if path.is_file() else None
+        return path
 
     def sheet(self, rows: pd.DataFrame | Iterable[str], limit: int = 60) -> Html:
         """Return the first frames of at most `limit` clips with their captions, from rows of `clips` or clip ids.
@@ -156,8 +158,8 @@ class OpenedDataset:
         return self._rows[clip_id]
 
 
-def _is_whole(path: Path, row: ClipRow) -> bool:
-    return path.is_file() and file_sha256(path) == row.sha256
+def _is_whole(path: Path, sha256: str) -> bool:
+    return path.is_file() and file_sha256(path) == sha256
 
 
 def _film_row(entry: FilmEntry, folder: FilmFolder) -> tuple[Any, ...]:

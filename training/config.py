@@ -27,14 +27,23 @@ Autocast: Precision = Field(
 class WindowSettings(Settings):
     """Rules for the turns that one window may contain."""
 
-    later_keys = frozenset({"longest_share"})
+    later_keys = frozenset({"longest_share", "packed"})
 
     most_turns: int = Field(5, ge=1, le=20, description="maximum turns in a window, including the predicted one")
     longest_share: float | None = Field(
         None, gt=0, lt=1, description="share of the windows that have most_turns; unset: as many of every length"
     )
+    packed: bool = Field(
+        False, description="every turn of a window is a target after those before it; windows are as long as they can"
+    )
     across_scenes: bool = Field(True, description="a window may span a cut")
     most_gap: int = Field(1, ge=0, description="dropped clips of one scene that a window may skip in a row")
+
+    @model_validator(mode="after")
+    def _check_packed(self) -> Self:
+        if self.packed and self.longest_share is not None:
+            raise ValueError("packed windows are all as long as they can be: leave longest_share out")
+        return self
 
 
 class LoopSettings(Settings):

@@ -57,7 +57,7 @@ class Learner:
         self.accelerator = accelerator
         network.to(accelerator.device)
         _shard_by_units(accelerator, units)
-        fused = accelerator.device.type == "cpu"  # the loss is never scaled there, because fp16 needs a GPU
+        fused = accelerator.scaler is None
         self.network, self.optimizer = accelerator.prepare(network, make_optimizer(network, loop, fused=fused))
         trained = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
         self.average = MovingAverage(trained, loop.ema_decay, on_cpu=loop.ema_on_cpu) if loop.ema_decay else None

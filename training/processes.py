@@ -67,6 +67,8 @@ def new_accelerator(precision: Precision = "no", **options: Any) -> Accelerator:
         ValueError: the device cannot compute in this precision, or an option is wrong.
     """
     mixed, kind = resolved(precision, training_device()), _kind_of_group()
+    if mixed == "fp16" and parse_flag_from_env("ACCELERATE_USE_FSDP"):
+        raise ValueError("fp16 is not supported with FSDP2, which shards the gradients: take 'bf16', or train with DDP")
     if mixed == "fp16" and training_device().type == "cpu":  # accelerate would compute in float32 and call it fp16
         raise ValueError("fp16 needs a GPU, and this process trains on a CPU: take 'auto' or 'no'")
     AcceleratorState._reset_state()

@@ -133,7 +133,7 @@ def adaptation_claim(bench: Bench) -> Finding:
 def _spread(phase: GamePhase) -> float:
     """Mean squared error of the constant prediction, the mean of the shot tokens."""
     examples = phase.held_out
-    tokens_NLD = torch.stack([examples.longest(item).shot_tokens_LD for item in range(len(examples))])
+    tokens_NLD = torch.stack([examples.longest(item).shot_tokens_NLD[0] for item in range(len(examples))])
     return float((tokens_NLD - tokens_NLD.mean(dim=0)).square().mean())
 
 

@@ -23,6 +23,7 @@ from PIL import Image, ImageDraw, ImageFont
 from examples.commands import run_command
 from examples.miniature.encoders import FITTED
 from examples.miniature.measured_models import MAIN
+from examples.miniature.other_words import OTHER_WORDS
 from examples.miniature.truth import Truths
 from flows.console.terminal import say
 from flows.game.folder import GameFolder
@@ -54,7 +55,7 @@ def pack_model(out: Path, packed: Path = PACKED) -> None:
     """Write the trained model in half precision. It replaces the packed model."""
     trained = Checkpoint.open(out / MAIN / "adapt" / "result")
     start = Checkpoint.open(out / FITTED)
-    described = Checkpoint(trained.folder, trained.config.replaced(about=_ABOUT))
+    described = Checkpoint(trained.folder, trained.config.replaced(about=_ABOUT, other_words=OTHER_WORDS))
     pack(described, start, packed)
     size = sum(path.stat().st_size for path in packed.rglob("*") if path.is_file())
     say(f"{packed}: {size / 1e6:.1f} MB")

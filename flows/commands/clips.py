@@ -127,7 +127,7 @@ def _line(row: ClipRow) -> str:
 
     minutes, seconds = divmod(row.start_seconds, 60)
     fate = f"{row.verdict}: {', '.join(row.reasons)}" if row.reasons else row.verdict
-    said = row.text or row.fault or "no caption"
+    said = "  ".join((row.text or row.fault or "no caption", *(row.dialogue or ())))
     level = row.level or "-"
     return printable(f"{row.clip_id}  {minutes:3.0f}:{seconds:06.3f}  level {level}  {fate}  {said}")
 

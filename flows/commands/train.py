@@ -221,12 +221,14 @@ def _prepared(request: TrainRequest, recipe_read: TrainRecipe | None) -> Iterato
     with importing():
         from flows.console.progress import TrainBars
         from training.processes import process_number
+        from training.recipes import PHASES, loop_of
         from training.run_folder import RunFolder
         from training.termination import Terminated
 
     bars = TrainBars(silent=process_number() > 0)
     try:
         recipe = recipe_read or _forked_recipe(request)
+        bars.phases = [phase for phase in PHASES if loop_of(recipe, phase).steps]
         with disk_errors(request.out), bars.shown():
             callbacks = (bars.say, bars.step, bars.feature)
             data = (request.features, recipe.data.names)

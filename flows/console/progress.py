@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import RLock
 from types import FrameType
@@ -117,6 +117,9 @@ class Display:
 class TrainBars(Display):
     """Training reports as bars. With several processes, all but the first are silent."""
 
+    phases: Sequence[str] = ()
+    """Names of the phases of the run, to number them."""
+
     def feature(self, name: str, done: float, total: float) -> None:
         """Show the progress of encoding a feature."""
         self.move(f"encoding {name}", done, total, f"{done:g} of {total:g} clips")
@@ -125,7 +128,10 @@ class TrainBars(Display):
         """Show a training step; a validation prints a permanent line."""
         figures = report.figures
         loss = f"loss {figures['loss']:.4f}"
-        self.move(report.phase, report.step, report.steps, f"step {report.step} of {report.steps}, {loss}")
+        phases = list(self.phases)
+        number = f" ({phases.index(report.phase) + 1} of {len(phases)})" if report.phase in phases else ""
+        title = f"{report.phase}{number}"
+        self.move(title, report.step, report.steps, f"step {report.step} of {report.steps}, {loss}")
         seen = {name: value for name, value in figures.items() if name.startswith("val/")}
         if seen:
             held_out = ", ".join(f"{name.removeprefix('val/')} {value:.4f}" for name, value in seen.items())

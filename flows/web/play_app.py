@@ -4,7 +4,7 @@
 
 GET    /                                  the page, from the package
 GET    /api/info                          words to choose from, what can be played, and the initial values
-POST   /api/lengths                       tokens of an instruction, before it is played
+POST   /api/readings                      what an instruction is understood as, before it is played
 POST   /api/games                         create a game
 GET    /api/games/ID                      its turns, and the drawing in progress
 POST   /api/games/ID/turns                request the next turn of any branch
@@ -36,9 +36,11 @@ from pydantic import BaseModel, ConfigDict
 
 from flows.console.terminal import say
 from flows.game.folder import GameFolder
+from flows.game.play_file import check_line
 from flows.game.records import GameError, GameSettings, TurnRecord
 from flows.web.page_server import PageServer, address_of, error_reply, listening, page_app, until_stopped
 from flows.web.play_games import Drawing, Games, Status, UnplayableError, is_disk_full, reason, report
+from flows.web.understanding import Reader
 from models.checkpoint import Checkpoint
 from models.config import ModelConfig, Sampling
 from models.engine import Engine
@@ -73,13 +75,17 @@ class Draft(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     instruction: str
+    first: bool
+    """True for the first turn of a game."""
 
 
-class Length(BaseModel):
-    """Length of an instruction, in tokens of the game model."""
+class ReadDraft(BaseModel):
+    """Instruction as it is understood, and its length in tokens of the game model."""
 
+    instruction: str
+    unknown: tuple[str, ...]
     tokens: int
-    most: int
+    most: int = MOST_INSTRUCTION_TOKENS
 
 
 class Step(BaseModel):
@@ -138,13 +144,16 @@ def make_app(games: Games, config: ModelConfig) -> FastAPI:
     def read_info() -> dict[str, Any]:
         return info
 
-    @app.post("/api/lengths")
-    def read_length(draft: Draft) -> Length:
+    reader = Reader(config)
+
+    @app.post("/api/readings")
+    def read_draft(draft: Draft) -> ReadDraft:
+        reading = reader.read(draft.instruction, first=draft.first)
         with _mistakes_of_players():
-            return Length(tokens=len(games.check(draft.instruction)), most=MOST_INSTRUCTION_TOKENS)
+            return ReadDraft(**asdict(reading), tokens=len(games.check(reading.instruction)))
 
     _add_errors(app)
-    _add_games(app, games)
+    _add_games(app, games, reader)
     _add_media(app)
     return app
 
@@ -205,7 +214,7 @@ Folder = Annotated[GameFolder, Depends(_folder)]
 PathTurn = Annotated[TurnRecord, Depends(_turn)]
 
 
-def _add_games(app: FastAPI, games: Games) -> None:
+def _add_games(app: FastAPI, games: Games, reader: Reader) -> None:
     @app.post("/api/games", status_code=201)
     def make_game() -> dict[str, str]:
         return {"id": games.make()}
@@ -220,7 +229,9 @@ def _add_games(app: FastAPI, games: Games) -> None:
     @app.post("/api/games/{game_id}/turns", status_code=202)
     def ask_for_turn(game_id: str, folder: Folder, move: Move) -> Step:  # noqa: ARG001
         with _mistakes_of_players():
-            return _step(games, games.draw(game_id, move.after, move.instruction))
+            check_line(move.instruction)
+            reading = reader.read(move.instruction, first=move.after is None)
+            return _step(games, games.draw(game_id, move.after, reading.instruction))
 
     @app.delete("/api/games/{game_id}/drawing")
     def cancel(game_id: str, folder: Folder) -> dict[str, str]:  # noqa: ARG001 - an unknown game has no folder

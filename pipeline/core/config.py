@@ -134,7 +134,7 @@ class DialogueSettings(Settings):
     language: str | None = Field(
         None,
         pattern=r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*$",
-        description="language of the track to use, as ja [default: as the sound, else any]",
+        description="language of the track to use, as ja [default: as `[[films]]`, else as the sound, else any]",
     )
 
 
@@ -145,7 +145,7 @@ class SoundSettings(Settings):
     language: str | None = Field(
         None,
         max_length=35,
-        description="language of the track to use, as `ja` [default: the default track]",
+        description="language of the track to use, as `ja` [default: as in `[[films]]`, else the default track]",
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from math import inf
 from typing import Annotated
@@ -72,7 +73,7 @@ class OneFilmSettings(Settings):
     language: str | None = Field(
         None,
         pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]+)*$",
-        description="of the speech, as `ja` [default: of the sound track]",
+        description="of the speech, as `ja`: chooses sound and subtitles [default: of the sound track]",
     )
 
     skip: tuple[Range, ...] | None = Field(
@@ -85,3 +86,9 @@ class OneFilmSettings(Settings):
         end = "/".join(path.split("/")[-1 - match.count("/") :])  # as many parts as the pattern has
         # file names of anime have brackets: only * and ? are wild
         return match in (film_id, end) or fnmatchcase(end, match.replace("[", "[[]"))
+
+
+def given_language(settings: Sequence[OneFilmSettings], film_id: str, source: str) -> str | None:
+    """Return the language that `[[films]]` gives a film; of several blocks with one, the last counts."""
+    about = (one.language for one in reversed(settings) if one.language and one.is_about(film_id, source))
+    return next(about, None)

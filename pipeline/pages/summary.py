@@ -77,8 +77,8 @@ class Summary:
 
     @property
     def title(self) -> str:
-        """Title set by the builder, or the names of the films."""
-        names = [seen.film.name for seen in self.films]
+        """Title set by the builder, or the names of the series and films."""
+        names = list(dict.fromkeys(seen.film.series or seen.film.name for seen in self.films))
         return self.config.card.title or first_few(names, 2) or "An empty dataset"
 
     @property

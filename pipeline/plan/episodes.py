@@ -45,7 +45,7 @@ _EPISODES = tuple(
 _LAST_NUMBER = re.compile(r"(?<= )(?P<episode>\d{1,3})(?:v\d)?(?: END)?$")
 """Number at the end of a name, as in `Toradora 19`; it may belong to the name, as in `Mob Psycho 100`."""
 _SEASON = re.compile(
-    r"[ (-]*(?:\bseason (\d{1,2})|\bS(\d{1,2})|\b(\d{1,2})(?:st|nd|rd|th) season|第(\d{1,2})期)[ )-]*$",
+    r"[ (-]*(?:\bseason ?(\d{1,2})|\bS(\d{1,2})|\b(\d{1,2})(?:st|nd|rd|th) season|第(\d{1,2})期)[ )-]*$",
     re.IGNORECASE,
 )
 

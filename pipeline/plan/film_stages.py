@@ -48,7 +48,7 @@ def planned_stages(
     stages: tuple[Stage, ...] = (
         FindCrop(config.crop, config.clips.avoid_overlays),
         Cut(config.film, config.scenes, config.clips, threads, partial(say_what_matches, settings=config.review)),
-        ReadDialogue(config.dialogue),
+        ReadDialogue(config.dialogue, config.films, config.sound.language if config.sound.keep else None),
         MeasureLooks(config.looks, threads, config.run.failed_limit),
         MeasureMotion(config.motion, threads, config.run.failed_limit),
         Screen(config.selection, edges),
@@ -59,7 +59,7 @@ def planned_stages(
         stages = stages[: last + 1]
     if config.sound.keep and len(stages) > STAGE_NAMES.index(Cut.name):
         before = STAGE_NAMES.index(Screen.name)  # with the other measurements: episodes wait for them
-        stages = (*stages[:before], KeepSound(config.sound), *stages[before:])
+        stages = (*stages[:before], KeepSound(config.sound, config.films), *stages[before:])
     if config.embed.named() and len(stages) > STAGE_NAMES.index(Cut.name):
         from pipeline.stages.embed import Embed  # most builds embed nothing
 

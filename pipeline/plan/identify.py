@@ -186,8 +186,9 @@ def _probe(path: str, sha256: str, dataset: Dataset, progress: Progress) -> Film
     folder = dataset.folder(film_id)
     known = known_film(folder)
     film = known or _probe_alone(film_file(path, dataset.scratch or dataset.root, progress), film_id, sha256)
-    if film.chapters is None and not is_address(path):  # probed by a version that read none; not worth a fetch
-        film = film.model_copy(update={"chapters": _probe_alone(Path(path), film_id, sha256).chapters})
+    if None in (film.chapters, film.audio_tracks) and not is_address(path):  # by an old probe; not worth a fetch
+        again = _probe_alone(Path(path), film_id, sha256)
+        film = film.model_copy(update={"chapters": again.chapters, "audio_tracks": again.audio_tracks})
     film = film.model_copy(update={"source": source})
     if film != known:
         folder.save_film(film)

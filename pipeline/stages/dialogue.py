@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from pipeline.core.child_process import call_in_child
 from pipeline.core.config import DialogueSettings
 from pipeline.core.dialogue import SpokenLine, SubtitleTrack
+from pipeline.core.film_settings import OneFilmSettings, given_language
 from pipeline.core.hashes import Hashes, film_hash
 from pipeline.core.progress import Progress
 from pipeline.core.records import Film, RecordError, SubtitleFile, TextTrack
@@ -28,10 +29,13 @@ class ReadDialogue(Stage):
     """Stage `dialogue`: tables `subtitles` and `dialogue`."""
 
     name: ClassVar[str] = "dialogue"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     needs: ClassVar[tuple[str, ...]] = ()
 
     settings: DialogueSettings
+    films: Sequence[OneFilmSettings] = ()
+    sound: str | None = None
+    """Language of the sound track that is kept, where a film has it."""
 
     @property
     def resources(self) -> Resources:
@@ -43,8 +47,14 @@ class ReadDialogue(Stage):
         return {"dialogue": self.settings.ingredients()}
 
     def film_ingredients(self, film: Film) -> dict[str, Any]:
-        """The subtitle files beside the film, as far as there are any."""
-        return {"files": {file.ending: file.sha256 for file in film.subtitle_files}} if film.subtitle_files else {}
+        """The subtitle files beside the film, and the language of its speech, as far as they are known."""
+        made_from: dict[str, Any] = {}
+        if film.subtitle_files:
+            made_from["files"] = {file.ending: file.sha256 for file in film.subtitle_files}
+        if self.settings.language is None:
+            spoken = {"speech": given_language(self.films, film.film_id, film.source), "sound": self.sound}
+            made_from |= {name: language for name, language in spoken.items() if language}
+        return made_from
 
     def run(self, folder: FilmFolder, progress: Progress) -> Outcome:
         """Read the subtitles in a child process, since they may be as hostile as a film.
@@ -54,7 +64,8 @@ class ReadDialogue(Stage):
         """
         film = folder.film
         files = [(file, _local(file, folder, progress)) for file in film.subtitle_files]
-        job = (film, files, self.settings.language)
+        speech = given_language(self.films, film.film_id, film.source)
+        job = (film, files, self.settings.language, speech, self.sound)
         tracks, lines = call_in_child(_read, job, folder.film_id, progress)
         inside = tuple(
             TextTrack(codec=track.codec, language=track.language, title=track.title)
@@ -65,7 +76,7 @@ class ReadDialogue(Stage):
 
 
 def _read(
-    job: tuple[Film, Sequence[tuple[SubtitleFile, Path]], str | None], progress: Progress
+    job: tuple[Film, Sequence[tuple[SubtitleFile, Path]], str | None, str | None, str | None], progress: Progress
 ) -> tuple[list[SubtitleTrack], list[SpokenLine]]:
     from pipeline.stages.subtitles.tracks import read_subtitles  # its packages are slow to import
 

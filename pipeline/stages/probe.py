@@ -28,7 +28,17 @@ from pipeline.core.child_process import call_in_child
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Chapter, Film, RecordError
 from pipeline.video.colour import ColourTags, check_colours
-from pipeline.video.containers import FIRST_FRAMES, Repeats, decode, demux, film_streams, open_film, video_stream
+from pipeline.video.containers import (
+    FIRST_FRAMES,
+    Repeats,
+    audio_track,
+    decode,
+    demux,
+    film_streams,
+    open_film,
+    sound_streams,
+    video_stream,
+)
 from pipeline.video.recordings import NO_TIME, REORDERED, PacketTimes
 
 STANDARD_RATES = (
@@ -87,6 +97,7 @@ def probe(path: Path, film_id: str, sha256: str) -> Film:
             duration_seconds=track.duration_seconds,
             missing_seconds=missing_seconds,
             transfer=tags.coding,
+            audio_tracks=tuple(map(audio_track, sound_streams(container))),
             chapters=_chapters(container, float(track.ticks[0] * track.base)),
         )
         several = _several_streams(film_streams(container), stream)

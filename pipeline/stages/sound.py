@@ -5,14 +5,16 @@ The stage reads the film's sound track alone. The clip files, their hashes and a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from pipeline.core.child_process import call_in_child
 from pipeline.core.config import SoundSettings
+from pipeline.core.film_settings import OneFilmSettings, given_language
 from pipeline.core.progress import Progress
-from pipeline.core.records import Clip, is_clip_id
+from pipeline.core.records import Clip, Film, is_clip_id
 from pipeline.core.stage import Outcome, Resources, Stage
 from pipeline.core.store import FilmFolder
 
@@ -22,10 +24,11 @@ class KeepSound(Stage):
     """Stage `sound`: the sound files, and the table `sound`, which is empty for a film without a sound track."""
 
     name: ClassVar[str] = "sound"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     needs: ClassVar[tuple[str, ...]] = ("cut",)
 
     settings: SoundSettings
+    films: Sequence[OneFilmSettings] = ()
 
     @property
     def resources(self) -> Resources:
@@ -36,6 +39,11 @@ class KeepSound(Stage):
         """Settings of the section `sound`."""
         return {"sound": self.settings.ingredients()}
 
+    def film_ingredients(self, film: Film) -> dict[str, Any]:
+        """The language that `[[films]]` gives the film, if it chooses the track."""
+        given = given_language(self.films, film.film_id, film.source)
+        return {"speech": given} if given and self.settings.language is None else {}
+
     def run(self, folder: FilmFolder, progress: Progress) -> Outcome:
         """Read the sound track and write the clips' sound; delete sound files of clips that are gone.
 
@@ -44,7 +52,9 @@ class KeepSound(Stage):
         """
         from pipeline.stages.hearing.clip_sounds import SoundJob, write_sounds  # `status` needs the ingredients alone
 
-        job = SoundJob(Path(folder.film.source), folder.path, tuple(folder.read("clips", Clip)), self.settings.language)
+        film = folder.film
+        language = self.settings.language or given_language(self.films, film.film_id, film.source)
+        job = SoundJob(Path(film.source), folder.path, tuple(folder.read("clips", Clip)), language)
         rows = call_in_child(write_sounds, job, folder.film_id, progress)
         files = [folder.sound_path(row.clip_id) for row in rows]
         for file in set((folder.path / "clips").glob("*.m4a")).difference(files):

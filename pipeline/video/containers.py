@@ -16,6 +16,7 @@ from typing import Any
 import av
 import cv2
 import numpy as np
+from av.audio.stream import AudioStream
 from av.container import InputContainer
 from av.error import FFmpegError, InvalidDataError
 from av.packet import Packet
@@ -25,7 +26,7 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
-from pipeline.core.records import RecordError
+from pipeline.core.records import AudioTrack, RecordError
 
 Picture = NDArray[np.uint8]
 """Array of height, width, and the colours blue, green, red; uint8."""
@@ -103,6 +104,21 @@ def video_stream(container: InputContainer, record_id: str) -> VideoStream:
 def film_streams(container: InputContainer) -> list[VideoStream]:
     """The streams with moving pictures, without cover art and thumbnails."""
     return [stream for stream in container.streams.video if not stream.disposition & STILL_PICTURES]
+
+
+def sound_streams(container: InputContainer) -> list[AudioStream]:
+    """The sound tracks that FFmpeg can decode; PyAV gives the others no codec context."""
+    return [stream for stream in container.streams.audio if stream.codec_context is not None]
+
+
+def audio_track(stream: AudioStream) -> AudioTrack:
+    """Facts about a sound track that can be decoded."""
+    return AudioTrack(
+        codec=stream.codec_context.name,
+        language=None if stream.language in (None, "und") else stream.language,
+        sample_rate=stream.sample_rate or 0,
+        channels=stream.channels,
+    )
 
 
 def demux(container: InputContainer, *streams: Stream) -> Iterator[Packet[Any]]:

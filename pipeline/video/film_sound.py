@@ -24,7 +24,7 @@ from av.stream import Disposition
 
 from pipeline.core.languages import language_of
 from pipeline.core.records import AudioTrack
-from pipeline.video.containers import demux, open_film, video_stream
+from pipeline.video.containers import audio_track, demux, open_film, sound_streams, video_stream
 from pipeline.video.recordings import REORDERED_PACKETS, OneClock
 from pipeline.video.sound_files import CHANNELS, SAMPLE_RATE, Samples, audio_frame
 
@@ -36,11 +36,9 @@ RESTART_SECONDS = 1.0
 
 def choose_track(container: InputContainer, language: str | None) -> AudioStream | None:
     """The track in a language, or the default track, or the first; None if no track can be decoded."""
-    # PyAV gives a stream without a codec context when FFmpeg has no decoder for it
-    tracks = [stream for stream in container.streams.audio if stream.codec_context is not None]
     wanted = language_of(language)
     return max(
-        tracks,
+        sound_streams(container),
         key=lambda track: (
             wanted is not None and wanted == language_of(track.language),
             bool(track.disposition & Disposition.default),
@@ -53,15 +51,8 @@ def choose_track(container: InputContainer, language: str | None) -> AudioStream
 def film_track(path: Path, language: str | None) -> AudioTrack | None:
     """Facts about the track that `film_sound` reads; None if there is none. Raises RecordError as it does."""
     with open_film(path, path.name) as container:
-        if (track := choose_track(container, language)) is None:
-            return None
-        spoken = None if track.language in (None, "und") else track.language
-        return AudioTrack(
-            codec=track.codec_context.name,
-            language=spoken,
-            sample_rate=track.sample_rate or 0,
-            channels=track.channels,
-        )
+        track = choose_track(container, language)
+        return None if track is None else audio_track(track)
 
 
 def film_sound(path: Path, language: str | None) -> Iterator[tuple[int, Samples]]:
@@ -192,7 +183,7 @@ def _placed(frames: Iterable[tuple[float | None, AudioFrame]], origin_seconds: f
         if resampler is None or new_form != form or drift > DRIFT_SECONDS:
             if resampler is not None:
                 yield from _numbered(first + heard, resampler.resample(None))
-            resampler, form = AudioResampler(format="fltp", layout="stereo", rate=SAMPLE_RATE), new_form
+            resampler, form = _stereo_resampler(), new_form
             start_seconds, length_seconds = expected if seconds is None else seconds - origin_seconds, 0.0
             first, heard = round(start_seconds * SAMPLE_RATE), 0
         # 2. Convert the frame; the resampler holds some samples back.
@@ -203,6 +194,11 @@ def _placed(frames: Iterable[tuple[float | None, AudioFrame]], origin_seconds: f
             yield number, samples_CT
     if resampler is not None:
         yield from _numbered(first + heard, resampler.resample(None))
+
+
+def _stereo_resampler() -> AudioResampler:
+    """A resampler that mixes 5.1 so that it cannot clip; FFmpeg scales its mix for samples of integers alone."""
+    return AudioResampler(format="fltp", layout="stereo", rate=SAMPLE_RATE, options={"rematrix_maxval": "1"})
 
 
 def _numbered(first: int, frames: Iterable[AudioFrame]) -> Iterator[tuple[int, Samples]]:

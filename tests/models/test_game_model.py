@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from transformers import MistralConfig, MistralModel
 
-from models.game_model import GameModel, query_block_mask
+from models.game_model import GameModel, Layout, attention_mask
 from models.tokens import LEGAL_IDS, VOCABULARY, State, TokenPrompt
 from tests.support.networks.small_game_model import (
     HIDDEN,
@@ -147,12 +147,12 @@ def test_padding_a_batch_changes_no_prompt_in_it(attention: str) -> None:
         prompt_of("Qiqi flies over the sea at night", past_turn(3), target=STATE),
     ]
     together = model(prompts)
-    assert together.shot_tokens_BLD.shape == (3, SHOT, WIDTH)
-    assert together.state_logits_B4V.shape == (3, 4, VOCABULARY)
+    assert together.shot_tokens_NLD.shape == (3, SHOT, WIDTH)
+    assert together.state_logits_N4V.shape == (3, 4, VOCABULARY)
     for row, prompt in enumerate(prompts):
         alone = model([prompt])
-        torch.testing.assert_close(together.shot_tokens_BLD[row], alone.shot_tokens_BLD[0], atol=1e-4, rtol=1e-4)
-        torch.testing.assert_close(together.state_logits_B4V[row], alone.state_logits_B4V[0], atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(together.shot_tokens_NLD[row], alone.shot_tokens_NLD[0], atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(together.state_logits_N4V[row], alone.state_logits_N4V[0], atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("shift", [0, 3])
@@ -160,10 +160,10 @@ def test_training_and_play_compute_the_same(shift: int) -> None:
     model, past = shared_model(shift=shift), (past_turn(1), past_turn(2))
     prediction = model.predict(prompt_of("Qiqi runs", *past))
     output = model([prompt_of("Qiqi runs", *past, target=prediction.state)])
-    torch.testing.assert_close(output.shot_tokens_BLD[0], prediction.shot_tokens_LD, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(output.shot_tokens_NLD[0], prediction.shot_tokens_LD, atol=1e-4, rtol=1e-4)
     best = [
         legal[int(row_V[list(legal)].argmax())]
-        for row_V, legal in zip(output.state_logits_B4V[0], LEGAL_IDS, strict=True)
+        for row_V, legal in zip(output.state_logits_N4V[0], LEGAL_IDS, strict=True)
     ]
     assert State.from_ids(best) == prediction.state
 
@@ -171,9 +171,9 @@ def test_training_and_play_compute_the_same(shift: int) -> None:
 def test_the_state_to_learn_does_not_reach_the_shot() -> None:
     model = shared_model(shift=3)
     one, other = (model([prompt_of("Qiqi", target=State(*values))]) for values in ((1, 0, 0, -1), (5, 1, 1, 1)))
-    assert torch.equal(one.shot_tokens_BLD, other.shot_tokens_BLD)
-    assert torch.equal(one.state_logits_B4V[:, 0], other.state_logits_B4V[:, 0])
-    assert not torch.equal(one.state_logits_B4V[:, 1], other.state_logits_B4V[:, 1])
+    assert torch.equal(one.shot_tokens_NLD, other.shot_tokens_NLD)
+    assert torch.equal(one.state_logits_N4V[:, 0], other.state_logits_N4V[:, 0])
+    assert not torch.equal(one.state_logits_N4V[:, 1], other.state_logits_N4V[:, 1])
 
 
 def test_prompts_of_the_wrong_kind_are_refused() -> None:
@@ -197,9 +197,14 @@ def places(length: int, *queries: int) -> Tensor:
     return torch.isin(torch.arange(length), torch.tensor(queries))[None]
 
 
+def layout_of(query_mask_BL: Tensor, real_BL: Tensor) -> Layout:
+    positions_BL = torch.arange(query_mask_BL.shape[1]).expand(query_mask_BL.shape)
+    return Layout(query_mask_BL, real_BL, positions_BL, torch.full_like(positions_BL, -1))
+
+
 def run(model: MistralModel, embeddings_BLH: Tensor, query_mask_BL: Tensor, real_BL: Tensor | None = None) -> Tensor:
-    real_BL = torch.ones_like(query_mask_BL) if real_BL is None else real_BL
-    mask = query_block_mask(model.config, embeddings_BLH, query_mask_BL, real_BL)
+    layout = layout_of(query_mask_BL, torch.ones_like(query_mask_BL) if real_BL is None else real_BL)
+    mask = attention_mask(model.config, layout, embeddings_BLH.dtype)
     with torch.no_grad():
         return model(inputs_embeds=embeddings_BLH, attention_mask=mask, use_cache=False).last_hidden_state
 
@@ -311,4 +316,4 @@ def test_an_attention_that_cannot_take_the_mask_is_refused() -> None:
     config = MistralConfig(vocab_size=16, hidden_size=32, num_hidden_layers=1, num_attention_heads=4)
     config._attn_implementation = "flash_attention_2"
     with pytest.raises(ValueError, match="'flash_attention_2' cannot mask blocks of queries"):
-        query_block_mask(config, inputs(4), places(4, 1, 2), torch.ones(1, 4, dtype=torch.bool))
+        attention_mask(config, layout_of(places(4, 1, 2), places(4, 0, 1, 2, 3)), torch.float32)

@@ -29,7 +29,7 @@ from tests.support.networks.small_game_model import (
 def test_every_trained_parameter_gets_a_gradient_and_no_other(past: int) -> None:
     model = small_model()
     output = model([prompt_of("Qiqi runs", *(past_turn(one) for one in range(past)), target=STATE)])
-    (output.shot_tokens_BLD.square().mean() + output.state_logits_B4V.logsumexp(-1).mean()).backward()
+    (output.shot_tokens_NLD.square().mean() + output.state_logits_N4V.logsumexp(-1).mean()).backward()
     for name, parameter in model.named_parameters():
         assert (parameter.grad is not None) == parameter.requires_grad, name
         if parameter.grad is not None and (past or "input_resampler" not in name):
@@ -128,6 +128,6 @@ def test_half_precision_base_trains_under_autocast() -> None:
     prompt = prompt_of("Qiqi runs", past_turn(1), target=STATE)
     with torch.autocast("cpu", torch.bfloat16):
         output = model([prompt])
-    output.shot_tokens_BLD.float().square().mean().backward()
+    output.shot_tokens_NLD.float().square().mean().backward()
     grads = [one.grad for one in model.parameters() if one.requires_grad and one.grad is not None]
     assert all(one.isfinite().all() and one.dtype == torch.float32 for one in grads)

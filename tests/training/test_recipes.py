@@ -49,7 +49,17 @@ def test_the_full_recipe_is_that_of_the_paper() -> None:
         assert (loop.betas, loop.epsilon, loop.weight_decay, loop.minimum_rate) == ((0.9, 0.95), 1e-8, 1e-4, 0.0)
     loop = recipe.game.loop
     assert (loop.betas, loop.epsilon, loop.weight_decay, loop.minimum_rate) == ((0.9, 0.98), 1e-6, 0.05, 0.05)
-    assert (loop.batch_size, recipe.shot.joint.batch_size) == (384, 24)
+    assert (loop.batch_size * recipe.game.windows.most_turns, recipe.shot.joint.batch_size) == (400, 24)
+    alone = ablation("no-history", recipe).game
+    assert (alone.loop.batch_size, alone.windows.packed) == (400, False)
+
+
+def test_the_recipe_of_the_paper_has_no_departures() -> None:
+    recipe = read_recipe("paper")
+    game, loops = recipe.game, (recipe.shot.joint, recipe.game.loop, recipe.adapt.loop, recipe.gc.loop, recipe.gfc.loop)
+    assert (game.free_text, game.windows.packed, game.loop.batch_size, recipe.gfc.loop.batch_size) == (0, False, 384, 8)
+    assert recipe.model.shot_decoder.lora_alpha == 1
+    assert {loop.ema_decay for loop in loops} == {0}
 
 
 def test_the_recipe_of_one_film_is_full_with_a_tenth_of_the_steps() -> None:
@@ -108,7 +118,7 @@ def test_a_file_that_undoes_an_ablation_is_refused(tmp_path: Path) -> None:
 
 
 def test_unknown_names_list_the_known_ones() -> None:
-    with pytest.raises(UserError, match="no recipe 'huge': choose one of tiny, mini, full, card24"):
+    with pytest.raises(UserError, match="no recipe 'huge': choose one of tiny, mini, full, paper, card24"):
         read_recipe("huge")
     with pytest.raises(UserError, match="no ablation 'none': choose one of random-frame"):
         ablation("none", tiny())

@@ -26,6 +26,12 @@ def test_fp16_without_a_gpu_is_refused(tmp_path: Path) -> None:
         RunFolder(tmp_path, str(small_dataset())).accelerator("fp16", "shot")
 
 
+def test_fp16_with_sharded_weights_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    with pytest.raises(UserError, match=r"shot: fp16 is not supported with FSDP2, .* 'bf16', or train with DDP; set"):
+        RunFolder(tmp_path, str(small_dataset())).accelerator("fp16", "shot")
+
+
 @pytest.mark.slow
 def test_a_network_is_freed_after_its_phase(tmp_path: Path) -> None:
     run = RunFolder(tmp_path, str(small_dataset()), trackers=())

@@ -183,7 +183,7 @@ class Encoder:
         @torch.no_grad()
         def predict(asked: Sequence[Window]) -> Tensor:
             prompts = [prompt_of(window, tokens_of, tokenizer, config) for window in asked]
-            tokens_BLD: Tensor = model(prompts).shot_tokens_BLD
+            tokens_BLD: Tensor = model(prompts).shot_tokens_NLD
             return tokens_BLD.float().cpu()
 
         return predict

@@ -5,6 +5,10 @@ every length, however many turns reach that length, or a given share of the long
 length, every turn with enough past is the target once
 before any turn is the target again, also across epochs.
 
+Packed windows (`packed`) have a target in every turn, each after the turns before it. One sequence then stands for as
+many windows as it has turns, and its loss is the mean of theirs. An epoch has one packed window for each turn that can
+end one, as long as possible.
+
 A turn without an instruction cannot be written into a prompt and is treated as a dropped clip. A window may skip a few
 dropped clips of one scene (`most_gap`). No window contains a turn that overlaps its predecessor; the turns around it
 follow each other.
@@ -87,6 +91,8 @@ class Windows:
         others = (len(range(kind, len(self) - self._longest, self._kinds)) for kind in range(self._kinds))
         self.lengths = (*others, *(() if share is None else (self._longest,)))
         """Histogram of an epoch: number of windows of 1, 2, ... turns."""
+        if settings.packed:
+            self.lengths = tuple(self._reach.count(length) for length in range(1, len(self._ends) + 1))
 
     def __len__(self) -> int:
         return len(self.turns)
@@ -104,6 +110,8 @@ class Windows:
 
     def at(self, position: Position) -> Window:
         """Return a window, a function of the seed and the position."""
+        if self.settings.packed:
+            return self.longest(position.item)
         # 1. The items of an epoch have fixed lengths: the order of the epoch alone makes a length random.
         if position.item < self._longest:
             number, kind = position.item, self._kinds

@@ -12,9 +12,9 @@ an ablation cosine distance). The loss of a window is
 with z_k the logits over the whole vocabulary at slot k, and y_k the recorded token. m_k is 1 if the value was measured,
 as the level always is, and otherwise 0. s' are the predicted shot tokens, and s the shot encoder's. By default
 alpha = 1 and beta = 0; the ablation sets alpha = beta = 0.5. Division by sum_k m_k gives every turn the same weight,
-however many of its values are known.
+however many of its values are known. The loss of a packed window (`game.windows.packed`) is the mean over its turns.
 
-Letters of the shapes: B batch, L shot tokens, D their width, V vocabulary.
+Letters of the shapes: B prompts, N targets of all prompts in their order, L shot tokens, D their width, V vocabulary.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from models.checkpoint import Checkpoint
 from models.checkpoint_writer import copy_rest, save_config, save_game_model, within
 from models.config import ModelConfig
 from models.game_model import GameModel, GameOutput
-from models.tokens import LEGAL_IDS, TokenPrompt
+from models.tokens import LEGAL_IDS, PastTurn, TokenPrompt, write_packed_prompt
 from training.config import ValidationSettings
 from training.data.encoding import prompt_of
 from training.data.feature_cache import FeatureCache
@@ -49,12 +49,12 @@ from training.phase import ALONE, Share
 
 @dataclass(frozen=True, eq=False)
 class GameExample:
-    """Example: prompt of a window, and the target shot tokens."""
+    """Example: prompt of a window with its targets, one or with a packed window several."""
 
     prompt: TokenPrompt
-    shot_tokens_LD: Tensor
-    measured: tuple[bool, bool, bool, bool]
-    """True for each measured value: level, social, entertainment, stamina."""
+    shot_tokens_NLD: Tensor
+    measured: tuple[tuple[bool, bool, bool, bool], ...]
+    """True for each measured value of each target: level, social, entertainment, stamina."""
     noise_level: int
     """Tenth of the greatest noise on the past, 0 to 9."""
 
@@ -64,14 +64,14 @@ class GameBatch:
     """Collated examples; the game model pads the prompts."""
 
     prompts: tuple[TokenPrompt, ...]
-    shot_tokens_BLD: Tensor
-    state_ids_B4: Tensor
-    measured_B4: Tensor
+    shot_tokens_NLD: Tensor
+    state_ids_N4: Tensor
+    measured_N4: Tensor
     noise_levels_B: Tensor
 
     def to(self, device: torch.device) -> Self:
         """Return the batch on a device; the game model moves the prompts."""
-        tensors = (self.shot_tokens_BLD, self.state_ids_B4, self.measured_B4, self.noise_levels_B)
+        tensors = (self.shot_tokens_NLD, self.state_ids_N4, self.measured_N4, self.noise_levels_B)
         return type(self)(self.prompts, *(each.to(device) for each in tensors))
 
 
@@ -100,9 +100,10 @@ class GameExamples:
         return len(self.windows)
 
     def __getitem__(self, position: Position) -> GameExample:
-        """Return a training example with a random window length, random phrasings and a drawn past."""
+        """Return a training example with a random window length or a packed one, random phrasings and a drawn past."""
         window = rephrased(self.windows.at(position), self.free_text, self.windows.seed, position)
-        return self._example(window, self.history.drawn(window, self.cache, position))
+        past = self.history.drawn(window, self.cache, position)
+        return self._packed(window, past) if self.windows.settings.packed else self._example(window, past)
 
     def longest(self, item: int) -> GameExample:
         """Return a validation example with the longest window, as during play."""
@@ -121,7 +122,17 @@ class GameExamples:
     def _example(self, window: Window, past: Past) -> GameExample:
         prompt = prompt_of(window, past.shots.__getitem__, self.tokenizer, self.config)
         target = window.target
-        return GameExample(prompt, self.tokens_of(target.clip_id), target.measured, past.noise_level)
+        return GameExample(prompt, self.tokens_of(target.clip_id)[None], (target.measured,), past.noise_level)
+
+    def _packed(self, window: Window, past: Past) -> GameExample:
+        targets_NLD = torch.stack([self.tokens_of(turn.clip_id) for turn in window.turns])
+        shots = [*(past.shots[turn.clip_id] for turn in window.past), targets_NLD[-1]]
+        turns = [
+            PastTurn(turn.instruction, shot_LD, turn.state, turn.measured)
+            for turn, shot_LD in zip(window.turns, shots, strict=True)
+        ]
+        prompt = write_packed_prompt(self.tokenizer, turns, len(shots[-1]), self.config.conventions)
+        return GameExample(prompt, targets_NLD, tuple(turn.measured for turn in window.turns), past.noise_level)
 
 
 class GameTraining(nn.Module):
@@ -137,24 +148,29 @@ class GameTraining(nn.Module):
             nn.init.zeros_(self.noise_vectors.weight)
 
     def forward(self, batch: GameBatch) -> dict[str, Tensor]:
-        """Return for each example [B] the loss, its terms, and the accuracy of the level and of the measured state."""
+        """Return for each prompt [B] the loss, its terms, and the accuracy of the level and of the measured state."""
         output: GameOutput = self.game_model(self._with_noise_level(batch))
-        measured_B4 = batch.measured_B4.float()
-        logits_BV4 = output.state_logits_B4V.float().transpose(1, 2)
-        entropy_B4 = functional.cross_entropy(logits_BV4, batch.state_ids_B4, reduction="none")
-        predicted_BLD, wanted_BLD = output.shot_tokens_BLD.float(), batch.shot_tokens_BLD
-        state_B = _mean_of(entropy_B4, measured_B4)
-        squares_B = (predicted_BLD - wanted_BLD).square().mean(dim=(1, 2))
-        cosine_B = 1 - functional.cosine_similarity(predicted_BLD, wanted_BLD, dim=-1).mean(dim=1)
-        right_B4 = (chosen_ids(output.state_logits_B4V) == batch.state_ids_B4).float()
-        return {
-            "loss": state_B + self.alpha * squares_B + self.beta * cosine_B,
-            "state": state_B,
-            "shot_tokens": squares_B,
-            "cosine": cosine_B,
-            "level_right": right_B4[:, 0],
-            "state_right": _mean_of(right_B4, measured_B4),
+        # 1. The terms of every target.
+        measured_N4 = batch.measured_N4.float()
+        logits_NV4 = output.state_logits_N4V.float().transpose(1, 2)
+        entropy_N4 = functional.cross_entropy(logits_NV4, batch.state_ids_N4, reduction="none")
+        predicted_NLD, wanted_NLD = output.shot_tokens_NLD.float(), batch.shot_tokens_NLD
+        state_N = _mean_of(entropy_N4, measured_N4)
+        squares_N = (predicted_NLD - wanted_NLD).square().mean(dim=(1, 2))
+        cosine_N = 1 - functional.cosine_similarity(predicted_NLD, wanted_NLD, dim=-1).mean(dim=1)
+        right_N4 = (chosen_ids(output.state_logits_N4V) == batch.state_ids_N4).float()
+        terms = {
+            "loss": state_N + self.alpha * squares_N + self.beta * cosine_N,
+            "state": state_N,
+            "shot_tokens": squares_N,
+            "cosine": cosine_N,
+            "level_right": right_N4[:, 0],
+            "state_right": _mean_of(right_N4, measured_N4),
         }
+        # 2. Their means over the targets of each prompt.
+        counts = [len(each.targets) for each in batch.prompts]
+        of_prompts = torch.split(torch.stack(list(terms.values())), counts, dim=1)
+        return dict(zip(terms, torch.stack([part.mean(dim=1) for part in of_prompts], dim=1), strict=True))
 
     def _with_noise_level(self, batch: GameBatch) -> tuple[TokenPrompt, ...]:
         """Add the vector of its noise level to the past shot tokens of each prompt.
@@ -171,12 +187,12 @@ class GameTraining(nn.Module):
         return tuple(prompts)
 
 
-def chosen_ids(logits_B4V: Tensor) -> Tensor:
-    """Return the token ids [B, 4] that play would choose: the most likely legal one at each slot."""
+def chosen_ids(logits_N4V: Tensor) -> Tensor:
+    """Return the token ids [N, 4] that play would choose: the most likely legal one at each slot."""
     columns = []
     for slot, legal in enumerate(LEGAL_IDS):
-        ids = torch.tensor(legal, device=logits_B4V.device)
-        columns.append(ids[logits_B4V[:, slot][:, ids].argmax(dim=-1)])
+        ids = torch.tensor(legal, device=logits_N4V.device)
+        columns.append(ids[logits_N4V[:, slot][:, ids].argmax(dim=-1)])
     return torch.stack(columns, dim=1)
 
 
@@ -204,12 +220,11 @@ class GamePhase:
 
     def collate(self, examples: Sequence[GameExample]) -> GameBatch:
         """Collate examples."""
-        targets = [example.prompt.target for example in examples]
         return GameBatch(
             tuple(example.prompt for example in examples),
-            torch.stack([example.shot_tokens_LD for example in examples]),
-            torch.tensor([target.ids for target in targets if target]),
-            torch.tensor([example.measured for example in examples]),
+            torch.cat([example.shot_tokens_NLD for example in examples]),
+            torch.tensor([target.ids for example in examples for target in example.prompt.targets]),
+            torch.tensor([measured for example in examples for measured in example.measured]),
             torch.tensor([example.noise_level for example in examples]),
         )
 
@@ -289,6 +304,6 @@ def without_past(examples: GameExamples) -> GameExamples:
     return GameExamples(windows, examples.cache, examples.tokenizer, examples.config)
 
 
-def _mean_of(values_B4: Tensor, weights_B4: Tensor) -> Tensor:
+def _mean_of(values_N4: Tensor, weights_N4: Tensor) -> Tensor:
     """Return the mean over measured values; the level is always measured."""
-    return (values_B4 * weights_B4).sum(dim=1) / weights_B4.sum(dim=1)
+    return (values_N4 * weights_N4).sum(dim=1) / weights_N4.sum(dim=1)

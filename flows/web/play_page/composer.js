@@ -1,11 +1,12 @@
 // Where the player writes: either the three fields or free text, as an instruction for the next turn.
 
 import { RequestError } from "./api.js";
-import { readLength } from "./game.js";
+import { readDraft } from "./game.js";
 import { at, element } from "./page.js";
-import { compose, parse, splitTimes, unmet } from "./words.js";
+import { compose, parse, splitTimes, told, unmet } from "./words.js";
 
 const PAUSE_MS = 300;
+const MANNER = /^(barely|slightly|moderately|strongly|intensely) /;
 
 const chip = (textContent, onclick) => element("button", { type: "button", className: "chip", textContent, onclick });
 
@@ -203,40 +204,59 @@ export class Composer {
   #preview() {
     at("preview").textContent = this.mode === "fields" ? this.instruction : "";
     clearTimeout(this.#pause);
-    this.#pause = setTimeout(() => this.#measure(), PAUSE_MS);
+    this.#pause = setTimeout(() => this.#read(), PAUSE_MS);
     for (const [field, group] of [["motion-text", "motions"], ["background-text", "places"]])
       for (const button of at(group).children) button.ariaPressed = String(button.textContent === at(field).value.trim());
     this.#mark();
   }
 
-  /** Marks the choices that training never showed with those made, and names the pairs that are chosen. */
+  /** Marks the choices that training never showed with those made. */
   #mark() {
     const [names, motion, place] = [this.#characters(), at("motion-text").value.trim(), at("background-text").value.trim()];
-    const unseen = (...chosen) => unmet(this.#together, this.#times, ...chosen);
     for (const box of at("cast").querySelectorAll("input[type=checkbox]"))
-      box.parentElement.classList.toggle("unmet", unseen([box.value], motion, place).some(([name]) => name === box.value));
+      box.parentElement.classList.toggle("unmet", this.#unmet([box.value], motion, place).some(([name]) => name === box.value));
     for (const button of at("motions").children)
-      button.classList.toggle("unmet", unseen(names, button.textContent, place).some((pair) => pair.includes(button.textContent)));
+      button.classList.toggle("unmet", this.#unmet(names, button.textContent, place).some((pair) => pair.includes(button.textContent)));
     for (const button of at("places").children)
-      button.classList.toggle("unmet", unseen(names, motion, button.textContent).some((pair) => pair.includes(button.textContent)));
-    const pairs = unseen(names, motion, place).map(([one, other]) => `${one} with ${other}`);
-    at("unmet").textContent = pairs.length ? `Not in the training data, so it may not show: ${pairs.join(", ")}.` : "";
+      button.classList.toggle("unmet", this.#unmet(names, motion, button.textContent).some((pair) => pair.includes(button.textContent)));
   }
 
-  /** Says how much of the limit the instruction takes, once the player pauses. */
-  async #measure() {
-    const measured = this.instruction;
-    let said = "";
+  /** Says what the instruction is understood as, and how much of the limit it takes, once the player pauses. */
+  async #read() {
+    const written = this.instruction;
+    let [length, understood, meant] = ["", "", written];
     try {
-      if (measured) {
-        const { tokens, most } = await readLength(measured);
-        said = `${tokens} of ${most} tokens`;
+      if (written) {
+        const { instruction, unknown, tokens, most } = await readDraft(written, this.#first);
+        [length, meant] = [`${tokens} of ${most} tokens`, instruction];
+        understood = [
+          instruction === written ? "" : `Understood as: ${told(instruction)}.`,
+          unknown.length ? `Not known here: ${unknown.join(", ")}.` : "",
+        ].filter(Boolean).join(" ");
       }
     } catch (error) {
       if (!(error instanceof RequestError)) throw error;
-      if (error.status === 422) said = error.message; // too long; a lost server is told when the player plays
+      if (error.status === 422) length = error.message; // too long; a lost server is told when the player plays
     }
-    if (measured === this.instruction) at("length").textContent = said;
+    if (written !== this.instruction) return;
+    at("length").textContent = length;
+    at("understood").textContent = understood;
+    this.#nameUnmet(parse(meant));
+  }
+
+  #nameUnmet(fields) {
+    const pairs = fields ? this.#unmet(fields.characters, fields.motion, this.#withoutTime(fields.background)) : [];
+    const named = pairs.map(([one, other]) => `${one} with ${other}`);
+    at("unmet").textContent = named.length ? `Not in the training data, so it may not show: ${named.join(", ")}.` : "";
+  }
+
+  #unmet(names, motion, place) {
+    return unmet(this.#together, this.#times, names, motion.replace(MANNER, ""), place);
+  }
+
+  #withoutTime(background) {
+    const time = this.#times.find((word) => background.startsWith(`${word} `));
+    return time ? background.slice(time.length + 1) : background;
   }
 
   /** The other way of writing takes over what is written, where it can say it. */

@@ -3,7 +3,7 @@
 import { ask, post } from "./api.js";
 
 export const readInfo = () => ask("api/info");
-export const readLength = (instruction) => post("api/lengths", { instruction });
+export const readDraft = (instruction, first) => post("api/readings", { instruction, first });
 export const makeGame = () => post("api/games", {});
 export const readGame = (game) => ask(`api/games/${game}`);
 export const play = (game, after, instruction) => post(`api/games/${game}/turns`, { after, instruction });
@@ -73,6 +73,11 @@ export class Tree {
   /** How many ways go on from a turn. */
   ways(id) {
     return this.children.get(id)?.length ?? 0;
+  }
+
+  /** The turns that were drawn from the same instruction after the same turn, in the order in which they were drawn. */
+  takes({ parent, instruction }) {
+    return (this.children.get(parent) ?? []).filter((id) => this.get(id).instruction === instruction);
   }
 
   /** The first turn that only this branch has, or its last turn if there is none. */

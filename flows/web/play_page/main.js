@@ -32,6 +32,7 @@ function show() {
   showValues(turn?.values ?? info.start, turn ? tree.changes(turn) : {});
   composer.ask(turn === undefined);
   showFork(forks, path.length);
+  showTakes(turn);
   showLooking(path);
   showBranches(tree, head, (leaf) => goTo(leaf));
   showStrip(game, tree, path, viewed, look);
@@ -47,6 +48,21 @@ function showLooking(path) {
   at("looking").hidden = viewed === head;
   const number = path.findIndex((turn) => turn.id === viewed) + 1;
   at("looking").firstElementChild.textContent = `You look back at turn ${number} of ${path.length}.`;
+}
+
+function showTakes(turn) {
+  at("takes").hidden = !turn;
+  if (!turn) return;
+  const takes = tree.takes(turn);
+  const number = takes.indexOf(turn.id);
+  const [before, said, after] = at("takes").lastElementChild.children;
+  at("takes").lastElementChild.hidden = takes.length < 2;
+  said.textContent = `take ${number + 1} of ${takes.length}`;
+  for (const [button, take] of [[before, takes[number - 1]], [after, takes[number + 1]]]) {
+    button.disabled = !take;
+    button.onclick = () => goTo(take);
+  }
+  at("again").onclick = () => draw(turn.parent, turn.instruction);
 }
 
 function showFork(forks, number) {
@@ -82,21 +98,32 @@ async function play(instruction) {
   composer.complain("");
   composer.hint("");
   await arrived; // a quick player asks before the page has read the game
-  let stays = here();
+  const stays = here();
   try {
     if (game === null) {
       const { id } = await api.makeGame();
       if (!stays()) return;
       game = id;
       history.pushState(null, "", `#${id}`);
-      stays = here();
     }
-    const drawing = await api.play(game, head, instruction);
-    if (stays()) followDrawing(drawing, instruction);
+  } catch (error) {
+    const message = said(error);
+    if (stays()) composer.complain(message);
+    return;
+  }
+  await draw(head, instruction, instruction);
+}
+
+/** Asks for a turn after another one; `sent` is the instruction if the player has just written it. */
+async function draw(after, instruction, sent = null) {
+  const stays = here();
+  try {
+    const drawing = await api.play(game, after, instruction);
+    if (stays()) followDrawing(drawing, sent);
   } catch (error) {
     const message = said(error);
     if (!stays()) return;
-    composer.complain(message, error.status === 422);
+    composer.complain(message, sent !== null && error.status === 422);
     if (error.status === 409) await refresh();
   }
 }

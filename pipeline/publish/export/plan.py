@@ -14,8 +14,9 @@ from pathlib import Path
 
 from pipeline.core.config import Config, SoundSettings, recorded
 from pipeline.core.errors import UserError
+from pipeline.core.film_settings import given_language
 from pipeline.core.plain_text import counted, first_few
-from pipeline.core.records import Verdict
+from pipeline.core.records import Film, Verdict
 from pipeline.core.stage import is_whole
 from pipeline.core.store import ClipFormat, Dataset, FilmFolder
 from pipeline.publish.export.captions import CaptionForm, CaptionStyle, check_style
@@ -82,11 +83,18 @@ class ExportPlan:
         wanted = self.dataset.record.keeps_sound or (self.cuts and self.family is not None and self.family.spans)
         return self.config.sound if wanted else None
 
+    def sound_of(self, film: Film) -> SoundSettings | None:
+        """Settings of the sound in the files of a film, in the language of its track; None without sound."""
+        given = given_language(self.config.films, film.film_id, film.source)
+        if self.sound is None or self.sound.language or given is None:
+            return self.sound
+        return self.sound.model_copy(update={"language": given})
+
     def to_cut(self, log: CutLog, folder: FilmFolder) -> tuple[Span, ...]:
         """Spans of a film whose files are not in the export yet."""
         chosen = (clip for clip in self.clips if clip.seen.clip.film_id == folder.film_id)
         starts = {clip.file: clip.seen.clip.start_seconds for clip in chosen}
-        return spans_to_cut(log, folder, starts, self.format, self.sound)
+        return spans_to_cut(log, folder, starts, self.format, self.sound_of(folder.film))
 
     @property
     def folders(self) -> list[FilmFolder]:

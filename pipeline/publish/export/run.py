@@ -150,7 +150,7 @@ def _cut_film(plan: ExportPlan, folder: FilmFolder, spans: tuple[Span, ...], pro
         clips=plan.format,
         step_seconds=float(pace(film) / plan.format.fps),
         spans=spans,
-        sound=plan.sound,
+        sound=plan.sound_of(film),
         **settings_of_cut(folder),
     )
     try:

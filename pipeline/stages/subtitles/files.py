@@ -13,13 +13,26 @@ from pysubs2 import SSAEvent, SSAFile
 
 LARGEST_BYTES = 64 << 20
 """Larger files are not read: the subtitles of a film with every effect drawn frame by frame take 30 MB."""
-_MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
-_LEGACY = {"ja": ["cp932", "euc_jp"], "zh": ["gb18030", "big5"], "ko": ["cp949"], "ru": ["cp1251"]}
-_WESTERN = ["cp1250", "cp1252"]
-"""Encodings of files that are not Unicode, for charset-normalizer to choose from; a known language has its own."""
+_MARKS = {
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF32_LE: "utf-32",  # begins as the mark of UTF-16
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+_LEGACY = {"ja": ["cp932", "euc_jp"], "zh": ["gb18030", "big5"], "ko": ["cp949"]} | {
+    language: [encoding]
+    for encoding, languages in {
+        "cp1251": ("ru", "uk", "bg"), "cp1250": ("pl", "cs", "hu", "ro"),
+        "cp1252": ("en", "fr", "de", "es", "it", "pt", "nl", "sv"),
+        "cp1253": ("el",), "cp1254": ("tr",), "cp1255": ("he",), "cp1256": ("ar", "fa"), "cp874": ("th",),
+    }.items()
+    for language in languages
+}  # fmt: skip
+"""Encodings of files that are not Unicode, by language, for charset-normalizer to choose from."""
 _TIME = r"\s*-?\d{1,2}:(?:\d{1,2}:\d{1,2}[.,]\d|\d{2}:\d{2})[^,]*"
 _EVENT = re.compile(rf"(?:Dialogue|Comment):[^,]*,{_TIME},{_TIME},")
 """Start of an event that pysubs2 reads; at any other it gives up the whole file."""
+_STAMP = re.compile(r"(?:(\d{1,4}):)?(\d{1,2}):(\d{1,2})[.,](\d{1,3})")
 _VOICE = re.compile(r"<v(?:\.[^\s>]*)?\s+([^<>]+)>")
 _TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 
@@ -51,16 +64,17 @@ def decoded(data: bytes, language: str | None = None) -> str:
 def _legacy(data: bytes, language: str) -> str:
     from charset_normalizer import from_bytes  # slow to import, and needed for few files
 
-    every = [*chain.from_iterable(_LEGACY.values()), *_WESTERN]
-    if (best := from_bytes(data, cp_isolation=_LEGACY.get(language, every)).best()) is None:
-        raise SubtitleError("its encoding is not known; save it as UTF-8")
-    return best.encoding
+    every = list(dict.fromkeys(chain.from_iterable(_LEGACY.values())))
+    for encodings in (_LEGACY.get(language, every), every):  # a name may state a wrong language
+        if best := from_bytes(data, cp_isolation=encodings).best():
+            return best.encoding
+    raise SubtitleError("its encoding is not known; save it as UTF-8")
 
 
 def parse(text: str) -> tuple[list[SSAEvent], int]:
     """Return the events in the text of a file, and the number of those that cannot be read. Raises SubtitleError."""
     text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
-    if re.search(r"^\[Events\]", text, re.IGNORECASE | re.MULTILINE):
+    if re.search(r"^[ \t]*\[Events\]", text, re.IGNORECASE | re.MULTILINE):
         return _substation(text)
     if text.lstrip("\ufeff \n").startswith("WEBVTT"):
         return _timed(text, "vtt"), 0
@@ -73,16 +87,23 @@ def _substation(text: str) -> tuple[list[SSAEvent], int]:
     """Read the events alone: fonts, pictures and styles may be large or malformed, and are not needed."""
     lines = [line.strip() for line in text.split("\n") if line.lstrip().startswith(("Dialogue:", "Comment:"))]
     readable = [line for line in lines if _EVENT.match(line)]
-    version = "ssa" if re.search(r"^\[V4 Styles\]", text, re.IGNORECASE | re.MULTILINE) else "ass"
+    version = "ssa" if re.search(r"^[ \t]*\[V4 Styles\]", text, re.IGNORECASE | re.MULTILINE) else "ass"
     return _read("\n".join(["[Events]", *readable]), version), len(lines) - len(readable)
 
 
 def _timed(text: str, version: str) -> list[SSAEvent]:
     if version == "vtt":  # pysubs2 would add notes, and names of cues, to the cue before
-        blocks = re.split(r"\n{2,}", text)
+        blocks = re.split(r"\n{2,}", re.sub(r"<[\d:.]+>", "", text))  # times inside of cues, as for karaoke
         text = "\n\n".join(block[block.rfind("\n", 0, block.index("-->")) + 1 :] for block in blocks if "-->" in block)
+        text = re.sub(r"^.*-->.*$", lambda line: _STAMP.sub(_padded, line[0]), text, flags=re.MULTILINE)
     events = _read(re.sub(r"\n{3,}", "\n\n", text), version, keep_unknown_html_tags=True)
     return [cue(event.text, event.start, event.end) for event in events]
+
+
+def _padded(stamp: re.Match[str]) -> str:
+    """Return a time as WebVTT wants it, and pysubs2 reads it, for one such as `0:1:5.2`."""
+    hours, minutes, seconds = (int(part or 0) for part in stamp.groups()[:3])
+    return f"{hours:02}:{minutes:02}:{seconds:02}.{stamp[4]:0<3}"
 
 
 def cue(text: str, start: int, end: int) -> SSAEvent:

@@ -15,12 +15,13 @@ from av.subtitles.subtitle import AssSubtitle
 from pysubs2 import SSAEvent
 
 from pipeline.core.dialogue import LeftOut, SpokenLine, SubtitleTrack
-from pipeline.core.languages import language_of
+from pipeline.core.languages import language_of, language_of_word
 from pipeline.core.progress import Progress
 from pipeline.core.records import Film, SubtitleFile
 from pipeline.stages.subtitles.files import SubtitleError, cue, read_events
 from pipeline.stages.subtitles.lines import Found, spoken_lines
 from pipeline.video.containers import demux, open_film, video_stream
+from pipeline.video.film_sound import choose_track
 from pipeline.video.recordings import PacketTimes
 
 PICTURES = frozenset({"hdmv_pgs_subtitle", "dvd_subtitle", "dvb_subtitle", "xsub"})
@@ -30,7 +31,7 @@ ELSEWHERE_SHARE = 0.1
 """Share of events beyond the end of the film above which a track belongs to another film."""
 _NO_DIALOGUE = re.compile(r"\b(signs?|songs?|karaoke|lyrics|forced|commentary)\b", re.IGNORECASE)
 _WHOLE = re.compile(r"\b(full|dialogues?|all)\b", re.IGNORECASE)
-_FOR_THE_DEAF = re.compile(r"\b(sdh|cc|hearing)\b", re.IGNORECASE)
+_FOR_THE_DEAF = re.compile(r"\b(sdh|cc|hi|hearing)\b", re.IGNORECASE)
 
 
 @dataclass
@@ -52,27 +53,35 @@ class Track:
 
 
 def read_subtitles(
-    film: Film, files: Sequence[tuple[SubtitleFile, Path]], wanted: str | None, progress: Progress
+    film: Film,
+    files: Sequence[tuple[SubtitleFile, Path]],
+    wanted: str | None,
+    speech: str | None,
+    sound: str | None,
+    progress: Progress,
 ) -> tuple[list[SubtitleTrack], list[SpokenLine]]:
     """Return every subtitle track of a film with the reason it was chosen or not, and the lines of the chosen one.
 
     Args:
         film: its source is a file on this machine.
         files: the files beside it, and where they are on this machine.
-        wanted: language of the dialogue; None for the language of the sound.
+        wanted: the only language to use; with None, that of the speech comes first.
+        speech: language of the speech; None for the language of the sound track.
+        sound: language of the sound track to look at, if the film has it.
 
     Raises:
         RecordError: the film cannot be opened.
     """
     tracks = [_beside(one, path) for one, path in files]
     with open_film(Path(film.source), film.film_id) as container:
-        sound = _sound_language(container)
+        track = choose_track(container, sound)
+        heard = language_of(track.language) if track else None
         tracks += _inside(container, film, progress)
-    return _choose(tracks, film, wanted and (language_of(wanted) or wanted), sound)
+    return _choose(tracks, film, wanted and (language_of(wanted) or wanted), language_of(speech) or heard)
 
 
 def _choose(
-    tracks: Sequence[Track], film: Film, wanted: str | None, sound: str | None
+    tracks: Sequence[Track], film: Film, wanted: str | None, speech: str | None
 ) -> tuple[list[SubtitleTrack], list[SpokenLine]]:
     for track in tracks:
         if track.fault is None and _is_without_dialogue(track):
@@ -80,7 +89,7 @@ def _choose(
         elif track.fault is None and wanted and track.language not in (wanted, None):
             track.fault = f"not in the language {wanted}"
     order = [track for track in tracks if track.fault is None]
-    order.sort(key=lambda track: _rank(track, wanted or sound))
+    order.sort(key=lambda track: _rank(track, wanted or speech))
     film_seconds = film.duration_seconds + film.missing_seconds
     found: dict[int, Found] = {}
     chosen: Track | None = None
@@ -139,8 +148,7 @@ def _row(track: Track, found: Found | None, *, is_chosen: bool) -> SubtitleTrack
 def _beside(file: SubtitleFile, path: Path) -> Track:
     """Read a file beside the film; the parts between name and suffix are its language and title."""
     *parts, codec = file.ending.strip(".").split(".")
-    language = next((code for part in parts if len(part) in (2, 3, 5) and (code := _short_code(part))), None)
-    title = " ".join(part for part in parts if not _short_code(part)) or None
+    language, title = _language_and_title(parts)
     track = Track(file.ending, codec.lower(), language, title, Disposition(0), is_beside=True)
     try:
         track.events, track.unreadable = read_events(path, language)
@@ -149,15 +157,12 @@ def _beside(file: SubtitleFile, path: Path) -> Track:
     return track
 
 
-def _short_code(part: str) -> str | None:
-    """Return the language of a part of a name; `full` and `sdh` are codes too, of languages without a short one."""
-    code = language_of(part)
-    return code if code and len(code) == 2 else None
-
-
-def _sound_language(container: InputContainer) -> str | None:
-    sounds = sorted(container.streams.audio, key=lambda stream: not stream.disposition & Disposition.default)
-    return language_of(sounds[0].language) if sounds else None
+def _language_and_title(parts: Sequence[str]) -> tuple[str | None, str | None]:
+    """Return the language that one of the parts names, and the others: in `film.en.hi.srt`, `hi` is no language."""
+    codes = [language_of_word(part) for part in parts]
+    place = next((place for place, code in enumerate(codes) if code), len(parts))
+    language = codes[place] if place < len(parts) else None
+    return language, " ".join([*parts[:place], *parts[place + 1 :]]) or None
 
 
 def _inside(container: InputContainer, film: Film, progress: Progress) -> list[Track]:

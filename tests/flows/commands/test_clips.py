@@ -20,6 +20,7 @@ from pipeline.publish.clip_rows import clip_rows
 from pipeline.publish.seen_clips import seen_clips
 from pipeline.remote.mirror import Mirror
 from pipeline.stages.embed import Embed
+from tests.support.datasets.dialogue import line, write_dialogue
 from tests.support.datasets.made_dataset import MODEL, make_dataset
 from tests.support.onnx_networks import picture_encoder
 from tests.support.servers.object_store import ObjectStore
@@ -44,6 +45,14 @@ def test_lines(root: Path) -> None:
     assert lines
     assert all("level 4  kept" in line or "level 5  kept" in line for line in lines)
     assert all("Hana" in line for line in lines)
+
+
+def test_a_search_shows_the_line_that_it_found(tmp_path: Path) -> None:
+    folder = make_dataset(tmp_path / "data", captioner=MODEL).folders()[0]
+    first = folder.read("clips", Clip)[0].start_seconds
+    write_dialogue(folder, line(first + 0.5, first + 1, "A lovely apple.", "Ursula", "en"))
+    [found] = clips(tmp_path / "data", "--search", "apple").stdout.splitlines()
+    assert found.endswith("0.500-1.000 [en] Ursula: A lovely apple.")
 
 
 def test_csv_has_every_value_of_every_clip(root: Path) -> None:

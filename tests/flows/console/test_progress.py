@@ -85,12 +85,13 @@ def test_training_shows_steps_and_keeps_validations(
     chatty: None, capsys: pytest.CaptureFixture[str], silent: bool
 ) -> None:
     bars = TrainBars(silent=silent)
+    bars.phases = ["warm-up", "joint", "game"]
     with bars.shown():
         bars.feature("latents", 3, 12)
         bars.step(StepReport("joint", 2, 8, {"loss": 0.5, "val/loss": 0.25}))
     expected = [
         "  encoding latents: 25%, 3 of 12 clips",
-        "  joint: 25%, step 2 of 8, loss 0.5000",
+        "  joint (2 of 3): 25%, step 2 of 8, loss 0.5000",
         "  joint, step 2: loss 0.5000; held out: loss 0.2500",
     ]
     assert capsys.readouterr().err.splitlines() == ([] if silent else expected)

@@ -115,6 +115,18 @@ def test_pairs_that_training_never_showed_are_marked(chromium: Browser, tmp_path
         expect(page.locator("#unmet")).to_be_hidden()
 
 
+def test_other_words_are_understood_and_unknown_ones_named(chromium: Browser, tmp_path: Path) -> None:
+    known = {"motions": ("run",), "places": ("sea", "daytime sea", "night sea"), "other_words": {"sprint": "run"}}
+    with served(tmp_path, config=CONFIG.replaced(**known)) as game, opened(chromium, game) as page:
+        page.get_by_text("Free text").click()
+        page.locator("#free-text").fill("Ponyo sprints along the sea to a dragon")
+        said = "Understood as: Ponyo · run · daytime sea. Not known here: dragon."
+        expect(page.locator("#understood")).to_have_text(said)
+        page.locator("#free-text").press("Enter")
+        expect(page.locator("#subtitle")).to_have_text("Ponyo · run · daytime sea")
+        assert game.engine.seen[0][1] == "Character: Ponyo; Motion: run; Background: daytime sea."
+
+
 def test_the_length_is_shown_while_writing(chromium: Browser, game: Served) -> None:
     with opened(chromium, game) as page:
         page.locator("#motion-text").fill("walk along the shore")
@@ -185,7 +197,7 @@ def test_a_double_click_before_the_page_is_ready_plays_once(chromium: Browser, g
         expect(page.locator("#strip li")).to_have_count(1)
         expect(page.locator("#complaint")).to_be_hidden()
         made = [request.url.rpartition("/")[2] for request in sent if request.method == "POST"]
-        assert [name for name in made if name != "lengths"] == ["games", "turns"]
+        assert [name for name in made if name != "readings"] == ["games", "turns"]
 
 
 def test_two_pages_of_one_game(chromium: Browser, game: Served) -> None:
@@ -269,6 +281,31 @@ def test_looking_back_and_branching(chromium: Browser, game: Served) -> None:
         page.reload()
         expect(page.locator("#strip li")).to_have_count(2)
         assert meter(page, "Entertainment") == "55"
+
+
+def test_a_turn_is_drawn_again_and_takes_are_chosen_from(chromium: Browser, game: Served) -> None:
+    with opened(chromium, game) as page:
+        for motion in ("walk", "run"):
+            play(page, motion)
+        takes = page.get_by_role("group", name="Takes of this turn")
+        expect(takes).to_have_text("Draw again", use_inner_text=True)
+        takes.get_by_role("button", name="Draw again").click()
+        expect(takes).to_contain_text("take 2 of 2")
+        assert [text for _, text in game.engine.seen] == ["Motion: walk.", "Motion: run.", "Motion: run."]
+        expect(page.locator("#strip li")).to_have_count(2)
+        taken = page.url
+        play(page, "sleep")
+        page.goto(taken)
+        page.reload()
+        takes.get_by_role("button", name="Take before").click()
+        expect(takes).to_contain_text("take 1 of 2")
+        expect(takes.get_by_role("button", name="Take before")).to_be_disabled()
+        play(page, "jump")
+        branches = page.get_by_role("navigation", name="Branches").get_by_role("button")
+        assert [text.split("\n")[-1] for text in branches.all_inner_texts()] == ["3 turns", "3 turns"]
+        page.locator("#motion-text").fill("explode")
+        page.get_by_role("button", name="Play", exact=True).click()
+        expect(page.get_by_role("alert")).to_be_visible()
 
 
 def test_reload_and_a_new_server_keep_the_game(chromium: Browser, tmp_path: Path) -> None:

@@ -11,6 +11,10 @@ from playwright.sync_api import Browser, Page, expect
 
 from benchmarks.review_dataset import CAST
 from pipeline.reviews.clips import reviewable
+from pipeline.video.sound_files import read_sound
+from tests.support.datasets.made_dataset import MODEL, make_dataset
+from tests.support.datasets.sounds import keep_sound
+from tests.support.media.beeping_films import beeps_in
 from tests.support.servers.chromium import wait_until
 from tests.support.servers.played_page import CONTRASTS, SIZES, opened
 from tests.support.servers.reviewed_page import (
@@ -273,3 +277,26 @@ def test_a_blind_audit_shows_no_answer(chromium: Browser, tmp_path: Path) -> Non
         expect(page.locator("#confirm")).to_be_disabled()
         page.keyboard.press("x")
         assert len(review.lines()) == 1, "a neighbour is not in the sample"
+
+
+def test_a_key_switches_the_sound_on_and_off(chromium: Browser, tmp_path: Path) -> None:
+    dataset = make_dataset(tmp_path / "data", captioner=MODEL)
+    keep_sound(dataset)
+    with reviewing(tmp_path, dataset) as review, opened(chromium, review) as page:
+        in_time_order(page)
+        video = page.locator("#clip")
+        for place in (0, 1):
+            source = f"api/heard/{review.ids[place]}.mp4"
+            expect(video).to_have_attribute("src", source)
+            heard = tmp_path / "heard.mp4"
+            heard.write_bytes(review.http.get(f"/{source}").content)
+            assert beeps_in(read_sound(heard)) == pytest.approx([0.0], abs=0.005)
+            assert video.evaluate("video => video.muted") is (place == 0)  # a clip later, it is still on
+            if place == 0:
+                page.keyboard.press("l")
+            wait_until(page, "!document.querySelector('#clip').muted")
+            wait_until(page, "document.querySelector('#clip').webkitAudioDecodedByteCount > 0")
+            wait_until(page, "document.querySelector('#clip').currentTime > 0.2")
+            page.keyboard.press("ArrowRight")
+        page.keyboard.press("l")
+        assert video.evaluate("video => video.muted")

@@ -123,3 +123,12 @@ def test_the_report_names_subtitles_and_what_they_leave_out(tmp_path: Path) -> N
     page = write_report(dataset).read_text(encoding="utf-8")
     assert "Subtitles, .ja.ass (ASS, ja): dialogue, 1 line; left out: sign by style 3" in page
     assert page.count('"Ponyo: \\u5b97\\u4ecb!"') + page.count('"Ponyo: 宗介!"') == 1
+
+
+def test_the_title_names_a_series_once(tmp_path: Path) -> None:
+    dataset = make_dataset(tmp_path, films=3)
+    for folder in dataset.folders()[:2]:
+        folder.save_film(folder.film.model_copy(update={"series": "Kiki"}))
+    untitled = {**dataset.record.config, "card": {}}
+    dataset.save(dataset.record.model_copy(update={"config": untitled}))
+    assert summarise(dataset).title == f"Kiki, {dataset.folders()[2].film.name}"

@@ -10,6 +10,7 @@ from pipeline.core.config import Config, checked
 from pipeline.core.errors import UserError
 from pipeline.core.film_settings import OneFilmSettings
 from pipeline.core.records import AudioTrack
+from pipeline.core.store import Dataset
 from pipeline.plan.build_plan import Plan, make_plan
 from pipeline.plan.episodes import episode_notices, name_of_episode, with_episodes
 from pipeline.plan.request import BuildRequest
@@ -35,6 +36,7 @@ EPISODES = {
     "Kiki/07.mkv": ("Kiki", None, 7),
     "Kiki/07 - The Journey.mkv": ("Kiki", None, 7),
     "Mushishi/Season 2/03.mkv": ("Mushishi", 2, 3),
+    "Mushishi/season1/[Group] Mushishi - 03 [1080p].mkv": ("Mushishi", 1, 3),
     "Frieren/S1/E04.mkv": ("Frieren", 1, 4),
     "Frieren E04.mkv": ("Frieren", None, 4),
     "Frieren Ep. 7.mkv": ("Frieren", None, 7),
@@ -74,6 +76,17 @@ def test_files_outside_the_build_count_for_no_number(tmp_path: Path) -> None:
     (tmp_path / "Toradora 18.mkv").touch()
     alone = records.film("Toradora 19.mkv", source=str(tmp_path / "Toradora 19.mkv"))
     assert with_episodes([alone], ())[0].episode is None
+
+
+def test_a_film_that_was_probed_before_its_sound_tracks_were_read_is_probed_again(tmp_path: Path) -> None:
+    request = BuildRequest(films=(make_film(tmp_path / "film.mp4", frames=4, sound=True),), out=tmp_path / "data")
+    [film_id] = make_plan(request, Workspace(request.out)).films
+    folder = Dataset(tmp_path / "data").folder(film_id)
+    made = folder.film
+    assert made.audio_tracks
+    folder.save_film(made.model_copy(update={"audio_tracks": None, "chapters": None}))
+    make_plan(request, Workspace(request.out))
+    assert folder.film == made
 
 
 def test_the_language_of_the_first_sound_track_is_that_of_the_film() -> None:

@@ -25,6 +25,7 @@ from pipeline.publish.export.trainers import PRESETS, TRAINERS
 from pipeline.publish.seen_clips import seen_clips
 from pipeline.publish.shards import read_index, write_shards
 from pipeline.publish.verify import verify
+from pipeline.remote.mirror import Mirror
 from pipeline.video.clip_files import read_clip
 from pipeline.video.sound_files import SAMPLE_RATE, read_sound, with_sound, write_sound
 from tests.support.datasets.built_dataset import SMALL, build_here, small_film
@@ -32,6 +33,7 @@ from tests.support.datasets.damaged_shards import edit_member, edit_sample
 from tests.support.datasets.made_dataset import MODEL, make_dataset
 from tests.support.datasets.sounds import keep_sound
 from tests.support.media.beeping_films import add_sound, beeps, beeps_in
+from tests.support.servers.object_store import ObjectStore
 
 SHARDS = ShardSettings(samples=3)
 
@@ -146,19 +148,50 @@ def test_exports_have_the_files_of_the_shards(dataset: Dataset, tmp_path: Path) 
         write_export(make_plan(dataset, request, STAGE_NAMES))
 
 
+def test_exports_cut_again_with_the_track_of_the_film(dataset: Dataset, tmp_path: Path) -> None:
+    write_shards(dataset, SHARDS)
+    film = dataset.folders()[0].film
+    for language, chosen in ((None, "ja"), ("en", "en")):
+        config = {"films": [{"match": film.name, "language": "ja"}], "sound": {"keep": True, "language": language}}
+        dataset.save(dataset.record.model_copy(update={"config": dataset.record.config | config}))
+        plan = make_plan(dataset, ExportRequest(TRAINERS["folder"], tmp_path / "out"), STAGE_NAMES)
+        sound = plan.sound_of(film)
+        assert sound
+        assert sound.language == chosen
+
+
 def test_rows_have_the_facts(dataset: Dataset) -> None:
     row = clip_rows(dataset, seen_clips(dataset))[0]
     assert (row.sound_language, row.loudness_lufs, row.silent_share, row.speech_share) == ("jpn", -23.1, 0.75, 0.25)
 
 
-def test_a_notebook_plays_the_sound(dataset: Dataset, tmp_path: Path) -> None:
+def test_a_notebook_plays_the_sound(dataset: Dataset) -> None:
     data, folder = open_dataset(dataset.root), dataset.folders()[0]
-    first, second = (clip.clip_id for clip in folder.read("clips", Clip)[:2])
-    video = with_sound(folder.clip_path(first), folder.sound_path(first))
-    assert base64.b64encode(video).decode() in data.show(first).html
+    first, second, third = (clip.clip_id for clip in folder.read("clips", Clip)[:3])
     folder.sound_path(second).unlink()
-    assert base64.b64encode(folder.clip_path(second).read_bytes()).decode() in data.show(second).html
+    folder.sound_path(third).write_bytes(b"damaged")
+    assert embedded(with_sound(folder.clip_path(first), folder.sound_path(first))) in data.show(first).html
+    for silent in (second, third):
+        assert embedded(folder.clip_path(silent).read_bytes()) in data.show(silent).html
     assert data.clips.loudness_lufs.iloc[0] == -23.1
+
+
+def test_a_notebook_fetches_the_sound_of_a_clip_from_an_address(
+    dataset: Dataset, store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANIMEGAMER_WORK", str(tmp_path / "work"))
+    Mirror(store.address("data"), dataset.root).push()
+    folder, data = dataset.folders()[0], open_dataset(store.address("data"))
+    first = folder.read("clips", Clip)[0].clip_id
+    store.requests.clear()
+    for _ in range(2):
+        assert embedded(with_sound(folder.clip_path(first), folder.sound_path(first))) in data.show(first).html
+    fetched = [key.rpartition("/")[2] for method, key in store.requests if method == "GET"]
+    assert sorted(name for name in fetched if name.startswith(first)) == [f"{first}.m4a", f"{first}.mp4"]
+
+
+def embedded(video: bytes) -> str:
+    return base64.b64encode(video).decode()
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import pytest
 
 from pipeline.core.config import CropSettings, DialogueSettings
 from pipeline.core.dialogue import SpokenLine, SubtitleTrack
+from pipeline.core.film_settings import OneFilmSettings
 from pipeline.core.progress import silent
 from pipeline.core.records import RecordError
 from pipeline.core.stage import perform, why_stale
@@ -13,6 +14,7 @@ from pipeline.core.store import Dataset, FilmFolder
 from pipeline.plan.identify import identify
 from pipeline.stages.crop import FindCrop
 from pipeline.stages.dialogue import ReadDialogue
+from tests.support.media.beeping_films import add_sound, beeps
 from tests.support.media.films import make_film
 from tests.support.media.subtitled_films import TextStream, ass, ass_file, with_tracks
 
@@ -24,6 +26,10 @@ def identified(root: Path, film: Path) -> FilmFolder:
     """Film as the plan of a build leaves it."""
     [found] = identify([str(film)], Dataset(root)).films
     return Dataset(root).folder(found.film_id)
+
+
+def spoken(folder: FilmFolder) -> set[str | None]:
+    return {line.language for line in folder.read("dialogue", SpokenLine)}
 
 
 @pytest.fixture
@@ -42,6 +48,33 @@ def test_the_lines_of_the_container(tmp_path: Path, film: Path) -> None:
     [inside] = folder.film.text_tracks or ()
     assert (inside.codec, inside.language, inside.title) == ("ass", "en", "Full")
     assert not perform(STAGE, folder)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "speech", "sound", "chosen", "reason"),
+    [
+        (None, "ja", None, "ja", "speech"),
+        (None, None, "jpn", "ja", "sound"),
+        (None, None, "ko", "en", "sound"),  # the film has no such sound
+        (None, "ja", "en", "ja", "speech"),
+        ("en", "ja", "ja", "en", "dialogue.language"),
+    ],
+)
+def test_the_language_of_the_speech_comes_first(
+    tmp_path: Path, wanted: str | None, speech: str | None, sound: str | None, chosen: str, reason: str
+) -> None:
+    plain = make_film(tmp_path / "plain.mp4", frames=48, size=(160, 90))
+    tracks = [(beeps(2, ()), 0.0)] * 2
+    dubbed = add_sound(plain, tmp_path / "dubbed.mkv", tracks, languages={0: "eng", 1: "jpn"})
+    streams = [TextStream("ass", [ass(0.5, 1, "Hi")], language) for language in ("kor", "jpn", "eng")]
+    folder = identified(tmp_path / "data", with_tracks(dubbed, tmp_path / "film.mkv", streams))
+    perform(STAGE, folder)
+    assert spoken(folder) == {"en"}  # as the first track of the sound
+    films = (OneFilmSettings(match="*.mkv", language=speech), OneFilmSettings(match="other.mkv", language="ko"))
+    stage = ReadDialogue(DialogueSettings(language=wanted), films, sound)
+    assert reason in (why_stale(stage, folder) or "")
+    perform(stage, folder)
+    assert spoken(folder) == {chosen}
 
 
 def test_only_this_stage_depends_on_files_beside_the_film(tmp_path: Path, film: Path) -> None:

@@ -26,6 +26,7 @@ def test_the_facts_of_a_plain_film_are_found(tmp_path: Path) -> None:
     assert (film.frames, film.fps, film.variable_rate) == (48, 24, False)
     assert film.duration_seconds == pytest.approx(2.0)
     assert film.missing_seconds == 0
+    assert [(track.codec, track.language, track.channels) for track in film.audio_tracks or ()] == [("aac", None, 1)]
     assert film.warnings == ()
 
 

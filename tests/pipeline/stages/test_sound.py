@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from examples.world.writer import write_film
 from pipeline.core.config import ClipSettings, FilmSettings, SceneSettings, SoundSettings
+from pipeline.core.film_settings import OneFilmSettings
 from pipeline.core.measurements import ClipSound
 from pipeline.core.records import Clip
-from pipeline.core.stage import perform
+from pipeline.core.stage import perform, why_stale
 from pipeline.core.store import FilmFolder
 from pipeline.stages.cut import Cut
 from pipeline.stages.sound import KeepSound
@@ -111,9 +112,13 @@ def test_joined_recordings_of_the_same_or_another_sample_rate(tmp_path: Path, ra
 
 
 @pytest.mark.parametrize(
-    ("layout", "codec", "rate"), [("mono", "aac", 44_100), ("5.1", "aac", 48_000), ("stereo", "pcm_s16le", 22_050)]
+    ("layout", "codec", "rate"),
+    [
+        *(("mono", "aac", 44_100), ("5.1", "aac", 48_000), ("stereo", "pcm_s16le", 22_050)),
+        *(("5.1", "eac3", 48_000), ("stereo", "libopus", 48_000), ("stereo", "flac", 96_000)),
+    ],
 )
-def test_other_layouts_and_rates(tmp_path: Path, layout: str, codec: str, rate: int) -> None:
+def test_other_layouts_codecs_and_rates(tmp_path: Path, layout: str, codec: str, rate: int) -> None:
     film = add_sound(
         pictures(tmp_path / "f.mp4"),
         tmp_path / "film.mkv",
@@ -124,6 +129,8 @@ def test_other_layouts_and_rates(tmp_path: Path, layout: str, codec: str, rate: 
     )
     folder, clips, _ = heard(tmp_path, film)
     check_sync(folder, clips, AT)
+    loudest = [float(np.abs(read_sound(folder.sound_path(clip.clip_id))).max()) for clip in clips]
+    assert max(loudest) == pytest.approx(0.5 / np.sqrt(2) if layout == "mono" else 0.5, abs=0.1)  # never clipped
 
 
 @pytest.mark.parametrize("wanted", ["jpn", "ja"])
@@ -133,6 +140,20 @@ def test_the_track_of_a_language_among_twenty(tmp_path: Path, wanted: str) -> No
     folder, clips, rows = heard(tmp_path, film, wanted)
     check_sync(folder, clips, (7 * 0.25 + 0.1,))
     assert {row.language for row in rows} == {"jpn"}
+
+
+def test_the_language_of_a_film_chooses_its_track(tmp_path: Path) -> None:
+    tracks = [(track(), 0.0), (track((1.25, 6.25)), 0.0)]
+    film = add_sound(pictures(tmp_path / "f.mp4"), tmp_path / "film.mkv", tracks, languages={0: "eng", 1: "jpn"})
+    folder, clips, _ = heard(tmp_path, film)
+    check_sync(folder, clips, AT)
+    japanese = KeepSound(SoundSettings(keep=True), (OneFilmSettings(match="film.mkv", language="ja"),))
+    assert why_stale(japanese, folder) == 'changed: speech (none to "ja")'
+    assert perform(japanese, folder)
+    check_sync(folder, clips, (1.25, 6.25))
+    for films, language in ((japanese.films, "en"), ((OneFilmSettings(match="other.mkv", language="ja"),), None)):
+        assert perform(KeepSound(SoundSettings(keep=True, language=language), films), folder)
+        check_sync(folder, clips, AT)
 
 
 def test_silence_and_no_track(tmp_path: Path) -> None:

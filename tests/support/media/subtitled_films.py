@@ -55,6 +55,8 @@ def with_tracks(film: Path, path: Path, tracks: Sequence[TextStream], delay_seco
     """Copy the streams of a film, `delay_seconds` later, and add subtitle streams; return the new path."""
     with av.open(str(film)) as source, av.open(str(path), "w") as target:
         copies = {one.index: target.add_stream_from_template(one) for one in source.streams if one.type != "data"}
+        for index, copy in copies.items():
+            copy.metadata.update(source.streams[index].metadata)
         added = [target.add_mux_stream(track.codec) for track in tracks]
         for stream, track in zip(added, tracks, strict=True):
             stream.time_base = _MILLISECOND
@@ -63,7 +65,8 @@ def with_tracks(film: Path, path: Path, tracks: Sequence[TextStream], delay_seco
         for packet in source.demux():
             if packet.size and packet.stream_index in copies:
                 for name in ("pts", "dts"):
-                    setattr(packet, name, getattr(packet, name) + round(delay_seconds / packet.time_base))
+                    if (ticks := getattr(packet, name)) is not None:
+                        setattr(packet, name, ticks + round(delay_seconds / packet.time_base))
                 packet.stream = copies[packet.stream_index]
                 target.mux(packet)
         for stream, track in zip(added, tracks, strict=True):

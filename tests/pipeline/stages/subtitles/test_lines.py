@@ -80,8 +80,21 @@ def test_webvtt() -> None:
     assert [(line.speaker, line.text) for line in lines] == [("Ponyo", "Ham & noodles!"), ("Sosuke M", "Yes")]
 
 
+def test_webvtt_with_times_in_cues_and_times_that_are_not_padded() -> None:
+    """As YouTube and Microsoft Teams write them."""
+    text = (
+        "WEBVTT\n\n6e2b/12-0\n0:0:1.5 --> 0:0:2.250\n<v Lisa>Ham.</v>\n\n"
+        "01:03.000 --> 01:04,000\nBig-<00:01:03.500>a <00:01:03.800>pizza\n"
+    )
+    lines = found(text).lines
+    assert [(line.start_seconds, line.end_seconds, line.text) for line in lines] == [
+        (1.5, 2.25, "Ham."),
+        (63.0, 64.0, "Big-a pizza"),
+    ]
+
+
 def test_ssa() -> None:
-    text = "[V4 Styles]\n[Events]\nDialogue: Marked=0,0:00:01.00,0:00:02.00,Default,Ponyo,0000,0000,0000,,Hi"
+    text = " [V4 Styles]\n [Events]\n Dialogue: Marked=0,0:00:01.00,0:00:02.00,Default,Ponyo,0000,0000,0000,,Hi"
     assert [(line.speaker, line.text) for line in found(text).lines] == [("Ponyo", "Hi")]
 
 
@@ -91,10 +104,31 @@ JAPANESE = (
 )
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp932", "euc_jp", "utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize(
+    "encoding", ["utf-8", "utf-8-sig", "cp932", "euc_jp", "utf-16", "utf-16-le", "utf-16-be", "utf-32"]
+)
 def test_encodings(encoding: str) -> None:
     lines = found(decoded(JAPANESE.replace("\n", "\r\n").encode(encoding))).lines
     assert [line.text for line in lines] == ["宗介、どこにいるの?", "ポニョ、そうすけ、すき!"]
+
+
+@pytest.mark.parametrize(
+    ("language", "encoding", "said"),
+    [
+        ("fr", "cp1252", "Où es-tu, garçon ?"),
+        ("pl", "cp1250", "Gdzie jesteś, żółwiu?"),
+        ("tr", "cp1254", "Neredesin çocuğum? Şimdi gidelim."),
+        ("he", "cp1255", "איפה אתה? אני אוהב אותך."),
+        ("en", "cp1256", "أين أنت؟ أنا أحبك."),
+        (None, "cp1256", "أين أنت؟ أنا أحبك."),
+        (None, "cp1253", "Πού είσαι; Πάμε σπίτι."),
+        ("th", "cp874", "คุณอยู่ที่ไหน ฉันรักคุณ"),
+        (None, "cp1251", "Где ты? Пойдём домой."),
+    ],
+)
+def test_encodings_of_other_languages(language: str | None, encoding: str, said: str) -> None:
+    text = f"1\n00:00:01,000 --> 00:00:02,000\n{said}\n"
+    assert [line.text for line in found(decoded(text.encode(encoding), language)).lines] == [said]
 
 
 @pytest.mark.parametrize("text", ["", "\0\0", "a letter", "[Script Info]\n"])

@@ -26,7 +26,7 @@ def read(path: Path, *beside: Path, wanted: str | None = None) -> tuple[list[Sub
     files = [
         (SubtitleFile(ending=one.name.removeprefix("film"), source=str(one), sha256="0" * 64), one) for one in beside
     ]
-    return read_subtitles(probed(path), files, wanted, silent)
+    return read_subtitles(probed(path), files, wanted, None, None, silent)
 
 
 def chosen(tracks: list[SubtitleTrack]) -> list[str]:
@@ -94,6 +94,32 @@ def test_files_beside_the_film_come_first(tmp_path: Path, film: Path) -> None:
         (".ja.ass", None),
         ("stream 1", "another track was chosen, .ja.ass"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "language", "title"),
+    [
+        ("film.srt", None, None),
+        ("film.ja.ass", "ja", None),
+        ("film.eng.forced.srt", "en", "forced"),
+        ("film.pt-BR.ass", "pt", None),
+        ("film.zh-Hant-TW.srt", "zh", None),
+        ("film.English.srt", "en", None),
+        ("film.chs.ass", "zh", None),
+        ("film.Full.JP.v2.ass", "ja", "Full v2"),
+        ("film.en.hi.srt", "en", "hi"),
+        ("film.sdh.srt", None, "sdh"),
+        ("film.1080p.x264-Group.srt", None, "1080p x264-Group"),
+    ],
+)
+def test_language_and_title_in_the_name_of_a_file(
+    tmp_path: Path, film: Path, name: str, language: str | None, title: str | None
+) -> None:
+    beside = tmp_path / name
+    beside.write_text("1\n00:00:01,000 --> 00:00:02,000\nSosuke!\n")
+    [track] = read(film, beside)[0]
+    assert (track.language, track.title) == (language, title)
+    assert track.chosen is (title != "forced")
 
 
 def test_subtitles_of_another_film(tmp_path: Path, film: Path) -> None:

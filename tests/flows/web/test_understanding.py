@@ -1,0 +1,74 @@
+"""Understanding of a player's words, by the words of the packaged model."""
+
+from __future__ import annotations
+
+import pytest
+
+from examples.miniature.other_words import OTHER_WORDS
+from flows.web.understanding import Reader, Reading, stems_of
+from models.config import ModelConfig
+from models.shipped import PACKED
+
+CONFIG = ModelConfig.read(PACKED)
+READER = Reader(CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("written", "understood"),
+    [
+        ("The boy with the blue hair sprints to the sea", "Character: Haru; Motion: run; Background: daytime beach."),
+        (
+            "Mika slowly walks along the beach at night",
+            "Character: Mika; Motion: slightly walk; Background: night beach.",
+        ),
+        ("Kuro and Haru HUG on the night beach!", "Character: Kuro, Haru; Motion: hug; Background: night beach."),
+        (
+            "Yuki is dancing wildly in the snow",
+            "Character: Yuki; Motion: intensely dance; Background: daytime snowy hill.",
+        ),
+        ("she puts on her raincoat", "Motion: put on a raincoat."),
+        ("Mika flies", "Character: Mika; Motion: fly on a broom."),
+        ("haru jumps in the medow", "Character: Haru; Motion: jump; Background: daytime meadow."),
+        ("Haru walks and jumps", "Character: Haru; Motion: walk."),
+    ],
+)
+def test_free_text_is_understood_as_fields(written: str, understood: str) -> None:
+    assert READER.read(written, first=True) == Reading(understood)
+
+
+def test_only_the_first_turn_is_told_its_time_of_day() -> None:
+    line = "Character: Mika; Motion: walk; Background: beach."
+    assert READER.read(line, first=False).instruction == line
+    assert READER.read(line, first=True).instruction == "Character: Mika; Motion: walk; Background: daytime beach."
+    night = "Character: Mika; Motion: walk; Background: night beach."
+    assert READER.read(night, first=True).instruction == night
+
+
+def test_unknown_words_are_named_and_change_nothing_without_a_motion() -> None:
+    text = "A dragon roars over Osaka, a dragon!"
+    assert READER.read(text, first=True) == Reading(text, ("dragon", "roars", "osaka"))
+    assert READER.read("Mika talks", first=False).unknown == ("talks",), "no walk"
+    assert READER.read("Qiqi walks", first=False) == Reading("Motion: walk.", ("qiqi",))
+    assert READER.read("🏃 <b>...</b>", first=True) == Reading("🏃 <b>...</b>", ("b",))
+
+
+def test_a_checkpoint_without_other_words_reads_nothing_into_a_text() -> None:
+    config = CONFIG.replaced(other_words={})
+    assert Reader(config).read("the dragon sprints", first=True) == Reading("the dragon sprints")
+
+
+def test_the_packaged_model_has_all_other_words_and_each_means_something() -> None:
+    assert CONFIG.other_words == OTHER_WORDS
+    meant = {
+        *CONFIG.characters,
+        *CONFIG.motions,
+        *CONFIG.places,
+        "daytime",
+        "night",
+        "slightly",
+        "strongly",
+        "intensely",
+    }
+    assert set(OTHER_WORDS.values()) <= meant
+    stems = [stems_of(phrase) for phrase in (*OTHER_WORDS, *CONFIG.motions)]
+    assert len(stems) == len(set(stems)), "two that are read alike"
