@@ -46,7 +46,8 @@ def cost(pictures: str, folder: Path) -> None:
 def search(clips: int, folder: Path) -> None:
     """Print time and memory of a search, and of all pairs, in random vectors on disk."""
     path = folder / "pictures.npy"
-    stored = np.lib.format.open_memmap(path, "w+", np.float16, (clips, _PICTURES, _SIZE))
+    shape = (clips, _PICTURES, _SIZE)
+    stored = np.lib.format.open_memmap(path, "w+", np.float16, shape)  # type: ignore[no-untyped-call]
     random = np.random.default_rng(0)
     for start in range(0, clips, 4096):
         part = random.normal(size=(min(4096, clips - start), _PICTURES, _SIZE)).astype(np.float32)

@@ -137,17 +137,33 @@ def test_a_missing_network_is_named_with_its_key(tmp_path: Path) -> None:
         find_network("nobody/nothing-1234/x", "figures", fetch=False)
 
 
-def test_a_network_of_the_hub_is_pinned_at_the_first_fetch(tmp_path: Path) -> None:
-    path = onnx.picture_encoder(tmp_path / "model.onnx")
-    found = NetworkFiles("owner/name", path, {}, from_hub=True)
-    check_pins(tmp_path, [found], record=False)
-    assert not (tmp_path / network_files.PINS).exists()
-    check_pins(tmp_path, [found], record=True)
-    pins = json.loads((tmp_path / network_files.PINS).read_text())
-    assert pins == {"owner/name model.onnx": {"sha256": found.sha256, "bytes": path.stat().st_size}}
-    onnx.picture_encoder(path, seed=9)
-    with pytest.raises(UserError, match=r"owner/name: model.onnx is not the file that this dataset was made with"):
-        check_pins(tmp_path, [NetworkFiles("owner/name", path, {}, from_hub=True)], record=True)
+def test_a_network_of_the_hub_is_pinned_at_the_first_fetch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    path = onnx.detector(cached(tmp_path / "hub", "person"), [BOX])
+    dataset = make_dataset(tmp_path / "data")
+    stage = Embed(EmbedSettings(figures="owner/name/person"), fetch=False)
+    found = stage.networks()["figures"]
+    assert (found.network, found.from_hub) == (path, True)
+    check_pins(dataset.root, [found], record=False)
+    assert not (dataset.root / network_files.PINS).exists()
+    assert perform(stage, dataset.folders()[0])
+    pins = json.loads((dataset.root / network_files.PINS).read_text())
+    assert pins == {"owner/name/person model.onnx": {"sha256": found.sha256, "bytes": path.stat().st_size}}
+    onnx.detector(path, [BOX, BOX])
+    with pytest.raises(UserError, match=r"person: model\.onnx is not the file that this dataset was made with"):
+        perform(stage, dataset.folders()[1])
+
+
+def cached(hub: Path, folder: str) -> Path:
+    """Path of a network in the cache of the hub, whose repository has no file beside it."""
+    repository, commit = hub / "models--owner--name", "a" * 40
+    for name in ("preprocessor_config.json", "config.json", "tokenizer.json"):
+        missing = repository / ".no_exist" / commit / folder / name
+        missing.parent.mkdir(parents=True, exist_ok=True)
+        missing.touch()
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(commit)
+    return repository / "snapshots" / commit / folder / "model.onnx"
 
 
 def test_the_same_film_gives_the_same_bytes(tmp_path: Path) -> None:
