@@ -169,6 +169,7 @@ def onboard_film(film_id: str, request: BuildRequest) -> None:
     """Bring every stage of one planned film up to date: the unit of work of a worker."""
     workspace = Workspace(request.out)
     workspace.fetch("dataset.json")
+    workspace.fetch("networks.json")
     edges, _ = choose_edges(request.config, workspace.dataset.record)
     with counted():  # counts the batches of this film only: other films are separate runs
         run_stages(workspace, film_id, lambda: planned_stages(request, edges), request.config.run)

@@ -75,6 +75,16 @@ def clips(
     without: WithoutOption = None,
     verdict: Annotated[Verdict | None, typer.Option(help="Only clips with this verdict.")] = None,
     search: SearchOption = "",
+    like: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CLIP_ID|PICTURE", help="List the embedded clips most like a clip or picture, best first."
+        ),
+    ] = None,
+    like_words: Annotated[
+        str | None, typer.Option(metavar="WORDS", help="List the embedded clips most like words, by `[embed] words`.")
+    ] = None,
+    most: Annotated[int, typer.Option(min=1, help="With --like or --like-words: number of clips.")] = 20,
     csv: Annotated[bool, typer.Option("--csv", help="Print everything known about each clip, as CSV.")] = False,
 ) -> None:
     """List the clips of a dataset that meet all conditions; without any, all clips, dropped ones too.
@@ -84,20 +94,31 @@ def clips(
         animegamer clips data/ --verdict kept --level 4-5 --character Ponyo
 
         animegamer clips data/ --tag EV=forest --search "run" --csv > clips.csv
+
+        animegamer clips data/ --like sketch.png --most 50
     """
     from pipeline.plan.workspace import open_tables
     from pipeline.publish.clip_rows import clip_rows
     from pipeline.publish.seen_clips import seen_clips
 
     choice = clip_choice(film, split, level, character, tag, without, verdict, search)
-    opened = open_tables(dataset).dataset
+    is_search = like is not None or like_words is not None
+    opened = open_tables(dataset, vectors=is_search).dataset
     everything = seen_clips(opened)
-    rows = clip_rows(opened, choice.of(opened.record, everything))
+    chosen = choice.of(opened.record, everything)
+    likeness: dict[str, float] = {}
+    if is_search:
+        from pipeline.publish.similar_clips import search as search_alike
+
+        likeness = search_alike(opened, like, like_words)
+        found = [seen for seen in chosen if seen.clip.clip_id in likeness]
+        chosen = sorted(found, key=lambda seen: -likeness[seen.clip.clip_id])[:most]
+    rows = clip_rows(opened, chosen)
     if csv:
         _print_csv(rows)
     else:
         for row in rows:
-            typer.echo(_line(row))
+            typer.echo(f"{likeness[row.clip_id]:.3f}  {_line(row)}" if likeness else _line(row))
     say(f"{len(rows):,} of {len(everything):,} clips")
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+from functools import lru_cache
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -66,6 +67,18 @@ def film_hash(path: Path, hashes: Hashes, progress: Progress = silent) -> str:
         return hashes.of(path, progress)
     except (OSError, ValueError) as error:  # ValueError: a null byte in the name
         raise RecordError(path.name, f"cannot be read: {error}") from error
+
+
+def weights_sha256(path: Path) -> str:
+    """The hash of a network's file, which one process reads once. May raise OSError."""
+    status = path.stat()
+    return _weights_sha256(path, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=8)
+def _weights_sha256(path: Path, size: int, modified_ns: int) -> str:  # noqa: ARG001 size and time are the cache key
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _read(path: Path, progress: Progress) -> str:

@@ -41,6 +41,23 @@ class Box(Record):
     bottom: int
 
 
+class Embedded(Record):
+    """A clip with vectors of its pictures: the same row of `pictures.npy`, if the film has one."""
+
+    clip_id: str
+    frames: tuple[int, ...] = Field(description="number of each picture among the clip's frames")
+
+
+class FoundFigure(Record):
+    """A figure that a detector found; its vector is the same row of `figures.npy`, if the film has one."""
+
+    clip_id: str
+    frame: int = Field(description="number of the picture among the clip's frames")
+    label: str = Field(description="the detector's word for it, such as `person`")
+    score: float = Field(description="0..1")
+    box: Box
+
+
 class Bars(Record):
     """Widths of the black bars at the sides of a clip, pixels."""
 

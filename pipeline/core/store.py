@@ -31,7 +31,7 @@ from pipeline.core.dialogue import SpokenLine, SubtitleTrack
 from pipeline.core.errors import DiskError, UserError
 from pipeline.core.hashes import Hashes
 from pipeline.core.ingredients import fingerprint
-from pipeline.core.measurements import ClipSound, Looks, Motion
+from pipeline.core.measurements import ClipSound, Embedded, FoundFigure, Looks, Motion
 from pipeline.core.plain_text import printable
 from pipeline.core.records import (
     SCHEMA_VERSION,
@@ -67,6 +67,8 @@ TABLES: dict[str, type[Record]] = {
     "subtitles": SubtitleTrack,
     "dialogue": SpokenLine,
     "sound": ClipSound,  # no table without `[sound] keep`
+    "embedded": Embedded,  # neither this nor figures without a network in `[embed]`
+    "figures": FoundFigure,
     "looks": Looks,
     "motion": Motion,
     "screened": Verdict,  # before captions: clips not worth a request are dropped

@@ -35,8 +35,8 @@ _THREADS = 4
 _TILE = f"display:inline-block;width:{PICTURE_WIDTH}px;margin:4px;vertical-align:top;font-size:11px;line-height:1.3"
 
 
-def sheet_data(summary: Summary) -> dict[str, Any]:
-    """Data of the contact sheet, as JSON values."""
+def sheet_data(summary: Summary, alike: Sequence[tuple[str, str]] = ()) -> dict[str, Any]:
+    """Data of the contact sheet, and of the pairs of clips alike in content (by id), as JSON values."""
     clips, reasons, characters = summary.clips, reason_numbers(summary), character_numbers(summary)
     better = better_copies(summary)
     rows = [
@@ -51,7 +51,13 @@ def sheet_data(summary: Summary) -> dict[str, Any]:
         "aspect": clips[0].clip.height / clips[0].clip.width if clips else 2 / 3,
         "pictureType": PICTURE_TYPE,
         "clips": rows,
+        **({"alike": _places(clips, alike)} if alike else {}),
     }
+
+
+def _places(clips: Sequence[SeenClip], pairs: Sequence[tuple[str, str]]) -> list[list[int]]:
+    places = {seen.clip.clip_id: place for place, seen in enumerate(clips)}
+    return [[places[clip_id] for clip_id in pair] for pair in pairs]
 
 
 def reason_numbers(summary: Summary) -> dict[str, int]:

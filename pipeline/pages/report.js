@@ -168,11 +168,12 @@ function playInPlace(frame, clip) {
   }
 }
 
-// ---- near-duplicates -----------------------------------------------------------------------------------------
+// ---- near-duplicates, and clips alike in content ---------------------------------------------------------------
 
 const PAIRS_AT_ONCE = 30;
 const ofId = new Map(clips.map((clip) => [clipId(clip), clip]));
-const repeats = clips.filter((clip) => ofId.has(clip.duplicateOf));
+const repeats = clips.filter((clip) => ofId.has(clip.duplicateOf)).map((clip) => [ofId.get(clip.duplicateOf), clip]);
+const alike = (data.alike ?? []).map(([one, other]) => [clips[one], clips[other]]);
 
 function sideOf(clip, role) {
   const label = `Play the ${role}, ${filmOf(clip).name} at ${timecode(clip.start)}`;
@@ -183,12 +184,12 @@ function sideOf(clip, role) {
   return element("div", {}, still, ...lines.map((line) => element("p", {}, line)));
 }
 
-function drawMorePairs() {
-  const list = document.getElementById("pairs"), from = list.childElementCount;
-  for (const clip of repeats.slice(from, from + PAIRS_AT_ONCE)) {
-    list.append(element("li", {"data-clip": clipId(clip)}, sideOf(ofId.get(clip.duplicateOf), "clip"), sideOf(clip, "repeat")));
+function drawMorePairs(id, pairs, role) {
+  const list = document.getElementById(id), from = list.childElementCount;
+  for (const [one, other] of pairs.slice(from, from + PAIRS_AT_ONCE)) {
+    list.append(element("li", {"data-clip": clipId(other)}, sideOf(one, "clip"), sideOf(other, role)));
   }
-  document.getElementById("more-pairs").hidden = list.childElementCount === repeats.length;
+  document.getElementById(`more-${id}`).hidden = list.childElementCount === pairs.length;
 }
 
 function reveal(position) {
@@ -272,10 +273,11 @@ addEventListener("hashchange", applyAddress);
 form.addEventListener("input", applyFilters);
 document.getElementById("clear").addEventListener("click", () => setFilters({}));
 form.addEventListener("submit", (event) => event.preventDefault());
-if (repeats.length) {
-  document.getElementById("pairs").style.setProperty("--aspect", 1 / data.aspect);
-  document.getElementById("more-pairs").addEventListener("click", drawMorePairs);
-  drawMorePairs();
+for (const [id, pairs, role] of [["pairs", repeats, "repeat"], ["alike-pairs", alike, "clip alike"]]) {
+  if (!pairs.length) continue;
+  document.getElementById(id).style.setProperty("--aspect", 1 / data.aspect);
+  document.getElementById(`more-${id}`).addEventListener("click", () => drawMorePairs(id, pairs, role));
+  drawMorePairs(id, pairs, role);
 }
 if (matchMedia("(max-width: 40rem)").matches) document.querySelector(".filters").open = false;
 applyFilters();

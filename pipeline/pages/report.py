@@ -30,6 +30,7 @@ from pipeline.pages.contact_sheet import better_copies, character_numbers, reaso
 from pipeline.pages.ledger import fate_colours, film_strip, ledger, share
 from pipeline.pages.season import seasons
 from pipeline.pages.summary import Summary, count_reasons, level_rows, made_with, software, summarise
+from pipeline.publish.similar_clips import picture_vectors
 
 TAG_NAMES = {"S": "Subject", "MD": "Motion", "EV": "Environment", "MA": "Adverb"}
 JUDGEMENTS = {
@@ -54,10 +55,12 @@ def write_report(dataset: Dataset, progress: Progress = silent) -> Path:
         autoescape=True,
         keep_trailing_newline=True,
     )
+    alike = alike_in_content(dataset, summary)
     page = environment.get_template("report.html.j2").render(
         **_assets(),
         **_values(summary),
-        data=sheet_data(summary),
+        alike=_alike_remark(alike),
+        data=sheet_data(summary, alike),
         pictures=Markup("\n".join(thumbnails(dataset, summary, threads, progress))),  # noqa: S704 - made of base64
     )
     path = dataset.root / "report.html"
@@ -150,6 +153,29 @@ def _repeats_remark(summary: Summary) -> str:
     remedy = 'To keep these, set prefer = "quality" in [selection].'
     remedy = f" Better copies among them: {better:,}. {remedy}" if better else ""
     return f"{counted(len(repeats), 'repeat')} of other clips{but}.{remedy}"
+
+
+ALIKE, MOST_ALIKE = 0.99, 300
+"""Cosine of the mean pictures from which on two clips are alike in content (1 - eps of NeMo Curator's semantic search
+for duplicates), and the most pairs on the page."""
+
+
+def alike_in_content(dataset: Dataset, summary: Summary) -> list[tuple[str, str]]:
+    """Pairs of kept clips that are alike in content, by id, the most alike first; not those of one scene."""
+    kept = {seen.clip.clip_id: (seen.clip.film_id, seen.clip.scene) for seen in summary.kept}
+    found = [
+        (one, other)
+        for one, other, _ in picture_vectors(dataset).pairs(ALIKE)
+        if one in kept and other in kept and kept[one] != kept[other]
+    ]
+    return found[:MOST_ALIKE]
+
+
+def _alike_remark(pairs: Sequence[tuple[str, str]]) -> str:
+    if not pairs:
+        return ""
+    said = f"{counted(len(pairs), 'pair')} of kept clips whose pictures have nearly the same vectors."
+    return said if len(pairs) < MOST_ALIKE else f"The first {said}"
 
 
 CROWDED_SHARE = 0.6

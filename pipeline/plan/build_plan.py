@@ -145,6 +145,8 @@ def draft_plan(request: BuildRequest, workspace: Workspace) -> Plan:
     stages = planned_stages(request, edges, cast)
     for stage in stages:
         stage.ingredients()  # fails if a checkpoint or a package is missing
+        if stage.name == "embed":
+            _check_networks(stage, dataset.root)
     # 4. Refuse what would pay twice, or leave films of two kinds in one dataset.
     # films that this build leaves alone keep their cast: their reviews need its names
     names = tuple(dict.fromkeys([*(record.cast if others else ()), *cast.all_names]))
@@ -185,6 +187,15 @@ def draft_plan(request: BuildRequest, workspace: Workspace) -> Plan:
         record=record.model_copy(update=changes),
         in_shards=films_in_shards(dataset),
     )
+
+
+def _check_networks(stage: Stage, root: Path) -> None:
+    """Raise a UserError if a network is not the one that the dataset was made with."""
+    from pipeline.stages.embed import Embed
+    from pipeline.stages.embedding.network_files import check_pins
+
+    assert isinstance(stage, Embed)
+    check_pins(root, stage.networks().values(), record=False)
 
 
 def _review_notices(path: Path, settings: ReviewSettings, reviews: Reading) -> list[str]:

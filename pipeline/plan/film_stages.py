@@ -30,8 +30,12 @@ STAGES = (FindCrop, Cut, ReadDialogue, MeasureLooks, MeasureMotion, Screen, Writ
 STAGE_NAMES = tuple(stage.name for stage in STAGES)
 
 
-def planned_stages(request: BuildRequest, edges: Edges, cast: Cast | None = None) -> tuple[Stage, ...]:
+def planned_stages(
+    request: BuildRequest, edges: Edges, cast: Cast | None = None, *, fetch: bool = True
+) -> tuple[Stage, ...]:
     """The stages of this build for a probed film, in order; the cast is read from the request if it is not given.
+
+    `fetch`: networks that this machine lacks may be fetched from the hub.
 
     Raises:
         CastError, RemoteError: the cast folder cannot be used.
@@ -56,6 +60,11 @@ def planned_stages(request: BuildRequest, edges: Edges, cast: Cast | None = None
     if config.sound.keep and len(stages) > STAGE_NAMES.index(Cut.name):
         before = STAGE_NAMES.index(Screen.name)  # with the other measurements: episodes wait for them
         stages = (*stages[:before], KeepSound(config.sound, config.films), *stages[before:])
+    if config.embed.named() and len(stages) > STAGE_NAMES.index(Cut.name):
+        from pipeline.stages.embed import Embed  # most builds embed nothing
+
+        at = next((place for place, stage in enumerate(stages) if isinstance(stage, Screen)), len(stages))
+        stages = (*stages[:at], Embed(config.embed, threads, config.run.failed_limit, fetch), *stages[at:])
     return stages
 
 
@@ -129,9 +138,14 @@ def _captioner(made_from: Ingredients) -> str:
     return str(made_from.get("model", made_from["captioner"]))
 
 
+def _networks(made_from: Ingredients) -> str:
+    return ", ".join(f"{role} {files[0][:8]}" for role, files in made_from["embed"].items() if isinstance(files, list))
+
+
 SHARED: dict[str, tuple[str, Callable[[Ingredients], str]]] = {
     "cut": ("clips", _clips),
     "motion": ("optical flow", _optical_flow),
+    "embed": ("embeddings", _networks),
     "screened": ("level edges", _edges),
     "captions": ("captioner", _captioner),
 }

@@ -185,6 +185,9 @@ def _ingredients(dataset: Dataset, config: Config) -> dict[str, Ingredients]:
     made: Ingredients = {"version": shards.VERSION, "schema": SHARD_SCHEMA, "settings": settings, **contents}
     versions = [CARD_VERSION, REPORT_VERSION, fingerprint(made)]
     pages: dict[str, Any] = {"versions": versions, "card": config.card.ingredients()}
+    records = {folder.film_id: folder.stage_record("embed") for folder in dataset.folders()}
+    if embedded := {film_id: record.result for film_id, record in records.items() if record}:
+        pages["embedded"] = embedded
     if (reviews := review_path(dataset.root, config.review)).is_file():
         pages["review"] = shards.file_sha256(reviews)
     if audit := {name: shards.file_sha256(path) for name in AUDIT_FILES if (path := dataset.root / name).is_file()}:

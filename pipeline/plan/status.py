@@ -98,11 +98,11 @@ def film_rows(dataset: Dataset, request: BuildRequest, certain: Collection[str] 
     edges, _ = choose_edges(request.config, dataset.record)
     unknown: dict[str, str] = {}
     try:
-        stages = planned_stages(request, edges)
+        stages = planned_stages(request, edges, fetch=False)
     except UserError as error:
         if WriteCaptions.name in certain:
             raise
-        stages = planned_stages(request.model_copy(update={"cast": None}), edges)
+        stages = planned_stages(request.model_copy(update={"cast": None}), edges, fetch=False)
         unknown[WriteCaptions.name] = f"{error}; --cast names another"
     for stage in stages:
         try:

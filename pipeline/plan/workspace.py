@@ -70,10 +70,10 @@ class Workspace:
         if self._mirror:
             self._mirror.pull(under, progress)
 
-    def fetch_tables(self) -> None:
-        """Update the copy from the store without the large files: clips, shards, replies, report."""
+    def fetch_tables(self, *, vectors: bool = False) -> None:
+        """Update the copy from the store without the large files: clips, shards, replies, report, `vectors` perhaps."""
         if self._mirror:
-            self._mirror.pull(wanted=_is_table)
+            self._mirror.pull(wanted=lambda name: _is_table(name) or (vectors and name.endswith(".npy")))
 
     def send(self, under: str = "", progress: Progress = silent) -> None:
         """Upload changed files to the store, references after their targets; does nothing for a folder."""
@@ -93,8 +93,8 @@ class Workspace:
         self.send(film_part(film_id))
 
 
-def open_tables(place: str) -> Workspace:
-    """Open a dataset to read its tables; from an address, only the tables are fetched.
+def open_tables(place: str, *, vectors: bool = False) -> Workspace:
+    """Open a dataset to read its tables; from an address, only the tables are fetched, and the `vectors` of clips.
 
     A local copy that a build is working on is the newest version, so it is not fetched again. Raises a UserError if
     there is no dataset, or the store cannot be reached.
@@ -102,7 +102,7 @@ def open_tables(place: str) -> Workspace:
     workspace = Workspace(place)
     if workspace.is_copy:
         with suppress(HeldError), workspace.locked("fetching tables"):
-            workspace.fetch_tables()
+            workspace.fetch_tables(vectors=vectors)
     workspace.check_made()
     return workspace
 

@@ -8,12 +8,10 @@ in one batch stay independent, because each has its own memory.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import io
 import warnings
 import zipfile
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from pickle import UnpicklingError
@@ -24,6 +22,7 @@ from urllib.error import URLError
 import numpy as np
 
 from pipeline.core.errors import UserError
+from pipeline.core.hashes import weights_sha256
 from pipeline.stages.optical_flow import Frames, Vectors, scaled
 
 if TYPE_CHECKING:
@@ -51,17 +50,10 @@ def identify_network(name: str, checkpoint: str | None) -> dict[str, Any]:
     path = Path(checkpoint)
     weights = checkpoint
     if path.is_file():
-        status = path.stat()
-        weights = _sha256(path, status.st_size, status.st_mtime_ns)
+        weights = weights_sha256(path)
     elif path.suffix or len(path.parts) > 1:
         raise UserError(f"{checkpoint}: no such file; `checkpoint` in [motion] names the weights for {name!r}")
     return {"model": name, "weights": weights, "ptlflow": ptlflow_version}
-
-
-@lru_cache(maxsize=8)
-def _sha256(path: Path, size: int, modified_ns: int) -> str:  # noqa: ARG001 size and time are the cache key
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 class OpticalFlowNetwork:

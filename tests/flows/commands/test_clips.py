@@ -13,12 +13,16 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from flows.cli import app
+from pipeline.core.config import EmbedSettings
 from pipeline.core.records import Caption, Clip
+from pipeline.core.stage import perform
 from pipeline.publish.clip_rows import clip_rows
 from pipeline.publish.seen_clips import seen_clips
 from pipeline.remote.mirror import Mirror
+from pipeline.stages.embed import Embed
 from tests.support.datasets.dialogue import line, write_dialogue
 from tests.support.datasets.made_dataset import MODEL, make_dataset
+from tests.support.onnx_networks import picture_encoder
 from tests.support.servers.object_store import ObjectStore
 
 
@@ -109,3 +113,22 @@ def test_of_an_address_only_the_tables_are_fetched(
     Mirror(object_store.address("data"), root).push()
     assert clips(object_store.address("data")).stdout == clips(root).stdout
     assert not list((tmp_path / "work").rglob("*.mp4"))
+
+
+def test_clips_like_a_clip_come_best_first_among_those_that_meet_the_conditions(tmp_path: Path) -> None:
+    dataset = make_dataset(tmp_path / "data")
+    network = picture_encoder(tmp_path / "model.onnx")
+    for folder in dataset.folders():
+        perform(Embed(EmbedSettings(pictures=str(network))), folder)
+    clip_id = dataset.folders()[0].read("clips", Clip)[0].clip_id
+    done = clips(dataset.root, "--like", clip_id, "--verdict", "kept", "--most", "4")
+    likeness = [float(line.split()[0]) for line in done.stdout.splitlines()]
+    assert len(likeness) == 4
+    assert likeness == sorted(likeness, reverse=True)
+    assert clip_id not in done.stdout
+    assert [
+        row["clip_id"]
+        for row in csv.DictReader(
+            io.StringIO(clips(dataset.root, "--like", clip_id, "--verdict", "kept", "--most", "4", "--csv").stdout)
+        )
+    ] == [line.split()[1] for line in done.stdout.splitlines()]

@@ -1,0 +1,1 @@
+"""Embeddings of pictures and figures by networks that the user names."""
