@@ -19,7 +19,7 @@ from pipeline.core.store import FilmFolder
 from pipeline.stages.cut import Cut
 from pipeline.stages.sound import KeepSound
 from pipeline.video.sound_files import SAMPLE_RATE, read_sound
-from tests.support.media.beeping_films import add_sound, beeps, beeps_in
+from tests.support.media.beeping_films import add_sound, beeps, beeps_in, cut_start
 from tests.support.media.cut_films import barcodes, folder_of
 from tests.support.media.films import make_film, paint_pictures
 from tests.support.media.odd_streams import concatenate
@@ -93,6 +93,15 @@ def test_a_track_that_starts_late_or_is_cut_by_an_edit_list_or_goes_on(
     folder, clips, rows = heard(tmp_path, film)
     check_sync(folder, clips, tuple(at + start for at in own))
     assert len(rows) == len(clips)
+
+
+def test_a_film_whose_start_an_edit_list_cuts(tmp_path: Path) -> None:
+    whole = add_sound(pictures(tmp_path / "f.mp4"), tmp_path / "whole.mp4", [(track(), 0)])
+    folder, clips, _ = heard(tmp_path, cut_start(whole, tmp_path / "film.mp4", 1.25))
+    assert folder.film.duration_seconds == pytest.approx(SECONDS - 1.25, abs=0.1)
+    check_sync(folder, clips, tuple(at - 1.25 for at in AT if at > 1.25))
+    for clip in clips:
+        assert barcodes(folder, clip)[0] / 24 == pytest.approx(clip.start_seconds + 1.25, abs=1 / 24)
 
 
 def test_a_hole(tmp_path: Path) -> None:

@@ -65,6 +65,22 @@ def add_sound(
     return path
 
 
+def cut_start(film: Path, path: Path, seconds: float) -> Path:
+    """Copy an mp4 without re-encoding, with an edit list that leaves out its first seconds."""
+    with av.open(str(film)) as given, av.open(str(path), "w", options={"avoid_negative_ts": "disabled"}) as made:
+        copied = {stream.index: made.add_stream_from_template(stream) for stream in given.streams}
+        for packet in given.demux():
+            if packet.dts is not None and packet.pts is not None:
+                earlier = round(seconds / packet.time_base)
+                packet.stream, packet.pts, packet.dts = (
+                    copied[packet.stream.index],
+                    packet.pts - earlier,
+                    packet.dts - earlier,
+                )
+                made.mux(packet)
+    return path
+
+
 def beeps_in(samples_CT: Samples) -> list[float]:
     """Return the times at which beeps begin, seconds."""
     loud_T = np.abs(samples_CT).max(axis=0) > 0.1
