@@ -13,14 +13,18 @@ import numpy as np
 import pytest
 
 from examples.world.barcode import read_barcode
+from pipeline.core.config import checked
 from pipeline.core.store import Dataset, open_dataset
 from pipeline.plan.film_stages import STAGE_NAMES
+from pipeline.plan.request import BuildRequest
 from pipeline.publish.export.captions import CaptionForm
 from pipeline.publish.export.plan import ExportRequest, make_plan
 from pipeline.publish.export.run import write_export
 from pipeline.publish.export.trainers import PRESETS, TRAINERS
 from pipeline.video.clip_files import read_clip
-from tests.support.datasets.built_dataset import copy_of_built
+from tests.support.datasets.built_dataset import SMALL, build_here, copy_of_built
+from tests.support.media.beeping_films import add_sound, beeps
+from tests.support.media.films import make_film
 from tests.support.trainers.environments import CROISSANT, DIFFSYNTH, FINETRAINERS, SIMPLETUNER, WEBSHART, run_script
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(3600)]
@@ -73,6 +77,26 @@ def test_a_loader_reads_all_clips(
     assert numbers == list(written.values())
     assert captions == captions_of(dataset)
     assert all(later > earlier for clip in numbers for earlier, later in pairwise(clip))
+
+
+def test_diffsynth_reads_spans_for_ltx2(tmp_path: Path) -> None:
+    """All 121 frames in order, and for the sound the path of the same mp4."""
+    silent = make_film(tmp_path / "silent.mp4", frames=400, scenes=[0, 250])
+    film = add_sound(silent, tmp_path / "film.mp4", [(beeps(9, range(9)), 0)])
+    data, out, result = Dataset(tmp_path / "data"), tmp_path / "out", tmp_path / "loaded.npz"
+    build_here(BuildRequest(films=(film,), out=data.root, config=checked(SMALL, "test")))
+    ltx2 = PRESETS["ltx2"]
+    request = ExportRequest(TRAINERS["diffsynth"], out, preset=ltx2, form=CaptionForm.instruction)
+    plan = make_plan(data, request, STAGE_NAMES)
+    write_export(plan)
+    run_script(DIFFSYNTH, "read_with_diffsynth.py", out, ltx2.frames, ltx2.height, ltx2.width, result)
+    with np.load(result) as loaded:
+        assert list(loaded["captions"]) == [clip.caption for clip in plan.clips]
+        assert list(loaded["sounds"]) == [str(out / clip.file) for clip in plan.clips]
+        assert len(loaded["frames_NTHWC"]) == len(plan.clips) >= 2
+        for clip_THWC in loaded["frames_NTHWC"]:
+            numbers = [read_barcode(picture_HWC[:, :, ::-1]) for picture_HWC in clip_THWC]
+            assert numbers == list(range(numbers[0], numbers[0] + ltx2.frames))
 
 
 def test_webshart_reads_the_shards_of_a_dataset(dataset: Dataset, tmp_path: Path) -> None:
