@@ -34,25 +34,27 @@ def measured_rows(
     training: Sequence[str] = (),
     measuring: Sequence[str] = (),
     rows: Sequence[str] = ROWS,
-    run: Callable[..., object] = run_command,
+    animegamer: Callable[..., object] = run_command,
 ) -> Figures:
     """Train phase a of every row, let the rows draw all held-out clips, and return their figures.
 
     Args:
         training: further options of `animegamer train`.
         measuring: further options of `animegamer evaluate run`.
-        run: runs a command of `animegamer`.
+        animegamer: runs one of its commands.
     """
     # 1. Train the rows one after the other; finished rows are skipped.
     for row in rows:
         ablated = () if row == "full" else ("--ablation", row)
-        run("train", "shot", "--data", data, "--out", out / row, "--features", out / "features", *training, *ablated)
+        animegamer(
+            "train", "shot", "--data", data, "--out", out / row, "--features", out / "features", *training, *ablated
+        )
     # 2. Take every held-out clip as a game of one turn, since the game model takes no part.
-    run("benchmark", "from-data", data, "--out", out / "games.jsonl", "--turns", "1")
+    animegamer("benchmark", "from-data", data, "--out", out / "games.jsonl", "--turns", "1")
     # 3. Draw the clips again from their own shot tokens, and measure them.
     agents = [word for row in rows for word in ("--agent", f"{row}=tokens:{out / row / 'joint' / 'result'}")]
     games = ("--benchmark", out / "games.jsonl", "--data", data)
-    run("evaluate", "run", out / "evaluation", *games, *agents, *measuring)
+    animegamer("evaluate", "run", out / "evaluation", *games, *agents, *measuring)
     return Figures.model_validate_json((out / "evaluation" / "figures.json").read_bytes())
 
 
