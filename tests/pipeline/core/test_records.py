@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from pipeline.core.dialogue import LeftOut, SpokenLine, SubtitleTrack
-from pipeline.core.measurements import ClipSound
+from pipeline.core.measurements import Box, ClipSound, Embedded, FoundFigure
 from pipeline.core.records import (
     Caption,
     Clip,
@@ -62,6 +62,10 @@ ROWS: dict[str, list[Record]] = {
             muxed_sha256="f" * 64,
         )
         for loudness in (-23.1, None)
+    ],
+    "embedded": [Embedded(clip_id="c", frames=(2, 8, 13))],
+    "figures": [
+        FoundFigure(clip_id="c", frame=8, label="person", score=0.75, box=Box(left=1, top=2, right=30, bottom=40))
     ],
     "looks": [
         records.looks("c", light=90.5, still_share=0, text_share=None, text_lines=None, hashes=("0" * 16, "f" * 16))

@@ -65,6 +65,7 @@ def test_beeps_stay_with_their_pictures(tmp_path: Path, suffix: str) -> None:
     assert all(row.loudness_lufs is not None and 0.7 < row.silent_share < 1 for row in rows)
 
 
+@pytest.mark.slow
 def test_a_variable_rate(tmp_path: Path) -> None:
     frames = SECONDS * 24
     times = [Fraction(number, 24) + (Fraction(1, 60) if number % 3 else 0) for number in range(frames)]
@@ -73,6 +74,7 @@ def test_a_variable_rate(tmp_path: Path) -> None:
     check_sync(folder, clips, AT)
 
 
+@pytest.mark.slow
 def test_telecine(tmp_path: Path) -> None:
     video = telecined(paint_pictures(SECONDS * 24, (320, 180), scenes=(0, 104)))
     silent = write_film(tmp_path / "f.mp4", video, fps=Fraction(30_000, 1001), options={"preset": "superfast"})
@@ -84,6 +86,7 @@ def test_telecine(tmp_path: Path) -> None:
         assert barcodes(folder, clip)[0] * 2.5 * 1001 / 60_000 == pytest.approx(clip.start_seconds, abs=1 / 24)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("start", "seconds"), [(2.7, 3), (0, 14), (-0.7, 8)])
 def test_a_track_that_starts_late_or_is_cut_by_an_edit_list_or_goes_on(
     tmp_path: Path, start: float, seconds: float
@@ -104,12 +107,14 @@ def test_a_film_whose_start_an_edit_list_cuts(tmp_path: Path) -> None:
         assert barcodes(folder, clip)[0] / 24 == pytest.approx(clip.start_seconds + 1.25, abs=1 / 24)
 
 
+@pytest.mark.slow
 def test_a_hole(tmp_path: Path) -> None:
     film = add_sound(pictures(tmp_path / "f.mp4"), tmp_path / "film.mkv", [(track(), 0)], holes=[(2.2, 4.1)])
     folder, clips, _ = heard(tmp_path, film)
     check_sync(folder, clips, tuple(at for at in AT if not 2.2 <= at < 4.1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rate", "layout"), [(SAMPLE_RATE, "stereo"), (44_100, "mono")])
 def test_joined_recordings_of_the_same_or_another_sample_rate(tmp_path: Path, rate: int, layout: str) -> None:
     part = add_sound(pictures(tmp_path / "f.mp4"), tmp_path / "part.ts", [(track(), 0)]).read_bytes()
@@ -120,6 +125,7 @@ def test_joined_recordings_of_the_same_or_another_sample_rate(tmp_path: Path, ra
     check_sync(folder, clips, (*AT, *(at + SECONDS for at in AT)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("layout", "codec", "rate"),
     [
@@ -142,6 +148,7 @@ def test_other_layouts_codecs_and_rates(tmp_path: Path, layout: str, codec: str,
     assert max(loudest) == pytest.approx(0.5 / np.sqrt(2) if layout == "mono" else 0.5, abs=0.1)  # never clipped
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wanted", ["jpn", "ja"])
 def test_the_track_of_a_language_among_twenty(tmp_path: Path, wanted: str) -> None:
     tracks = [(track((number * 0.25 + 0.1,)), 0.0) for number in range(20)]
@@ -151,6 +158,7 @@ def test_the_track_of_a_language_among_twenty(tmp_path: Path, wanted: str) -> No
     assert {row.language for row in rows} == {"jpn"}
 
 
+@pytest.mark.slow
 def test_the_language_of_a_film_chooses_its_track(tmp_path: Path) -> None:
     tracks = [(track(), 0.0), (track((1.25, 6.25)), 0.0)]
     film = add_sound(pictures(tmp_path / "f.mp4"), tmp_path / "film.mkv", tracks, languages={0: "eng", 1: "jpn"})
@@ -165,6 +173,7 @@ def test_the_language_of_a_film_chooses_its_track(tmp_path: Path) -> None:
         check_sync(folder, clips, AT)
 
 
+@pytest.mark.slow
 def test_silence_and_no_track(tmp_path: Path) -> None:
     silent = add_sound(pictures(tmp_path / "f.mp4"), tmp_path / "silent.mp4", [(track(()), 0)])
     _, clips, rows = heard(tmp_path / "silent", silent)

@@ -138,6 +138,7 @@ def test_a_log_with_a_broken_last_line_is_read(films: dict[Fraction, Film], tmp_
     assert log.known("videos/0.mp4", "same") is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rate", "suffix"), [(Fraction(24), "mp4"), (Fraction(24_000, 1001), "mkv")])
 def test_the_sound_of_a_cut_clip_is_in_sync_and_as_long_as_the_clip(
     tmp_path: Path, rate: Fraction, suffix: str

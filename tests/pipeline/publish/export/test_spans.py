@@ -145,6 +145,7 @@ def test_too_short_scenes_and_the_hub_are_refused(dataset: Dataset, tmp_path: Pa
         make_plan(dataset, request, STAGE_NAMES)
 
 
+@pytest.mark.slow
 def test_spans_are_cut_from_the_film_with_its_sound(tmp_path: Path) -> None:
     silent = make_film(tmp_path / "silent.mp4", frames=400, scenes=[0, 250])
     film = add_sound(silent, tmp_path / "film.mp4", [(beeps(9, [0.5 + number for number in range(9)]), 0)])
