@@ -235,7 +235,10 @@ class TrainingRun:
         frame it saw, and phases that train the shot decoder whether their clips were padded.
         """
         values = self.run_folder.mixture.level_values(catalog)
-        changes: dict[str, object] = offered([turn.sample.caption for turn in catalog.turns])
+        words = offered([turn.sample.caption for turn in catalog.turns])
+        changes: dict[str, object] = {"together": {}, **words}
+        if any(getattr(checkpoint.config, key) != words[key] for key in words if key != "together"):
+            changes["other_words"] = {}  # they stand for words of other data
         if values:
             changes["level_values"] = values
         if name in ("warm-up", "joint"):

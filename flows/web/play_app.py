@@ -87,6 +87,7 @@ class ReadDraft(BaseModel):
 
     instruction: str
     unknown: tuple[str, ...]
+    left_out: tuple[str, ...]
     tokens: int
     most: int = MOST_INSTRUCTION_TOKENS
 

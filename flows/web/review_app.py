@@ -30,6 +30,7 @@ from flows.console.terminal import say
 from flows.web.page_server import PageServer, address_of, error_reply, listening, page_app, until_stopped
 from flows.web.review_clips import Change, InvalidDecisionError, ReviewedClips, ReviewTask
 from pipeline.core.errors import DiskError, NoRoomError, UserError
+from pipeline.core.records import RecordError
 from pipeline.core.store import Dataset, FilmEntry
 from pipeline.reviews.decisions import FIELDS, MOST_SENTENCE, MOST_WORD_CHARACTERS
 from pipeline.video.sound_files import with_sound
@@ -107,7 +108,11 @@ def make_app(clips: ReviewedClips) -> FastAPI:
         sound = clips.sound(clip_id)
         if sound is None or not sound.is_file():
             return silent
-        content = with_sound(Path(silent.path), sound)
+        try:
+            content = with_sound(Path(silent.path), sound)
+        except RecordError as error:  # cut again or damaged meanwhile: the pictures still play
+            say(str(error))
+            return silent
         handle, muxed = mkstemp(suffix=".mp4")  # a file, because browsers seek in clips to play them in a loop
         with os.fdopen(handle, "wb") as file:
             file.write(content)

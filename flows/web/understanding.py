@@ -23,8 +23,9 @@ Kind = Literal["character", "motion", "manner", "place", "time"]
 Stems = tuple[str, ...]
 
 _TIMES = ("daytime", "night")
-_SIMILAR = 0.8
-"""Least likeness of a misspelt word, as `difflib` measures it."""
+_SIMILAR = 0.9
+"""Least likeness of a misspelt word, as `difflib` measures it; its first letter must be right."""
+_LEAST_LETTERS = 5
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,8 @@ class Reading:
     """Text that is played."""
     unknown: tuple[str, ...] = ()
     """Words that the model does not know."""
+    left_out: tuple[str, ...] = ()
+    """Meanings that are not played: a second motion or place, or a time without a place."""
 
 
 class Reader:
@@ -65,18 +68,21 @@ class Reader:
         """
         if not self._active:
             return Reading(instruction)
-        found, unknown = self._found(instruction)
+        found, left_out, unknown = self._found(instruction)
         if "motion" not in found:
             return Reading(instruction, unknown)
         if first and "place" in found and self._times:
             found.setdefault("time", [self._times[0]])
-        return Reading(_line(found), unknown)
+        if "place" not in found:
+            left_out += tuple(found.get("time", ()))
+        return Reading(_line(found), unknown, left_out)
 
-    def _found(self, instruction: str) -> tuple[dict[Kind, list[str]], tuple[str, ...]]:
-        """Return the meanings found, by kind, and the words without one."""
+    def _found(self, instruction: str) -> tuple[dict[Kind, list[str]], tuple[str, ...], tuple[str, ...]]:
+        """Return the meanings found, by kind, those that come second, and the words without one."""
         words = [word for word in _words(instruction) if word not in _DETERMINERS]
         stems, at = [_stem(word) for word in words], 0
         found: dict[Kind, list[str]] = {}
+        left_out: list[str] = []
         unknown: list[str] = []
         while at < len(words):
             # 1. The longest phrase that begins here, else a word that is nearly one.
@@ -86,17 +92,18 @@ class Reader:
             if key:
                 kind, meant = self._phrases[key]
                 known = found.setdefault(kind, [])
-                if meant not in known and (kind == "character" or not known):
-                    known.append(meant)
+                if meant not in known:
+                    (known if kind == "character" or not known else left_out).append(meant)
             elif words[at] not in _PASSED:
                 unknown.append(words[at])
             at += max(length, 1)
-        return found, tuple(dict.fromkeys(unknown))
+        return found, tuple(dict.fromkeys(left_out)), tuple(dict.fromkeys(unknown))
 
     def _similar(self, word: str, stem: str) -> Stems | None:
-        if len(word) < 4 or word in _PASSED:
+        if len(word) < _LEAST_LETTERS or word in _PASSED:
             return None
-        near = difflib.get_close_matches(stem, self._single, 1, _SIMILAR)
+        alike = [single for single in self._single if single[0] == stem[0]]
+        near = difflib.get_close_matches(stem, alike, 1, _SIMILAR)
         return (near[0],) if near else None
 
 

@@ -51,7 +51,12 @@ class PictureVectors:
         raise AssertionError("fewer vectors than clips")
 
     def likeness(self, query_QD: NDArray[np.float32]) -> dict[str, float]:
-        """Return the likeness of each clip to the closest vector of a query, by clip id."""
+        """Return the likeness of each clip to the closest vector of a query, by clip id. UserError for another size."""
+        if self.parts and self.parts[0].shape[-1] != query_QD.shape[-1]:
+            raise UserError(
+                f"`[embed] words` gives vectors of size {query_QD.shape[-1]}, `[embed] pictures` of "
+                f"{self.parts[0].shape[-1]}; name both halves of one network"
+            )
         best = [(wide_CPD @ query_QD.T).max(axis=(1, 2)) for _, wide_CPD in self._batches()]
         return dict(zip(self.clip_ids, np.concatenate(best).tolist(), strict=True)) if best else {}
 
@@ -115,6 +120,8 @@ def search(dataset: Dataset, like: str | None, words: str | None) -> dict[str, f
     Raises:
         UserError: nothing was embedded, the query is neither a clip nor a picture, or its network cannot be used.
     """
+    if like and words:
+        raise UserError("--like and --like-words exclude each other: give one")
     vectors = picture_vectors(dataset)
     if not vectors.clip_ids:
         raise UserError("no clip has vectors; name a network as `pictures` in [embed], and build")

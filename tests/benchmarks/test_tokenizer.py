@@ -47,7 +47,7 @@ def test_every_variant_of_the_tokenizer_has_a_row() -> None:
     assert set(ROWS) - {"full"} < set(get_args(Ablation))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_rows_are_trained_measured_and_printed_beside_the_papers(tmp_path: Path) -> None:
     (tmp_path / "short.toml").write_text(CONFIG)
     training, rows = ("--recipe", "tiny", "--config", str(tmp_path / "short.toml")), ("full", "random-frame")

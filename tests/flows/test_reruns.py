@@ -116,7 +116,7 @@ def test_a_deleted_or_damaged_clip_is_made_again_and_no_later_stage(built: tuple
     corrupt(second, 0.3, 0.6)  # of the same length
     (row,) = film_rows(Dataset(out), request_for(out=out))
     assert row.cells["cut"].state is StageState.stale
-    assert "(2 of 5 files)" in row.cells["cut"].why
+    assert "(2 of 6 files)" in row.cells["cut"].why
     assert only(redone(request_for(film, out=out))) == ["cut"]
     assert (first.read_bytes(), second.read_bytes()) == whole
 

@@ -39,7 +39,7 @@ def build(
     return {path: made[path] for path in made if path.startswith("shards/") or path.endswith(".parquet")}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_a_worker_builds_a_season_as_one_process_does(tmp_path: Path) -> None:
     films = painted_season(tmp_path / "films", EPISODES)

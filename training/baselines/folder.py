@@ -52,6 +52,8 @@ from training.baselines.untrained import (
 )
 
 Device = torch.device | str
+_DRAWN = {"gfc": 2, "gsc": 2}
+"""Versions of the drawing, raised when the same weights would draw a turn otherwise: a begun game is then refused."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,8 @@ class BaselineFolder:
     def identity(self) -> str:
         """Return a hash of configuration, adapters and the pipelines in the folder: all that a game depends on."""
         weights = sorted(self.folder.rglob("*.safetensors"))
-        return identity_of([self.folder / CONFIG, *weights])
+        files = identity_of([self.folder / CONFIG, *weights])
+        return f"{files}-{_DRAWN[self.config.kind]}" if self.config.kind in _DRAWN else files
 
     def untrained(self) -> list[str]:
         """Return the pipeline that is to be trained, if it never was."""

@@ -207,6 +207,7 @@ export class Composer {
     this.#pause = setTimeout(() => this.#read(), PAUSE_MS);
     for (const [field, group] of [["motion-text", "motions"], ["background-text", "places"]])
       for (const button of at(group).children) button.ariaPressed = String(button.textContent === at(field).value.trim());
+    at("time").disabled = !at("background-text").value.trim(); // a time is told with its place
     this.#mark();
   }
 
@@ -227,10 +228,11 @@ export class Composer {
     let [length, understood, meant] = ["", "", written];
     try {
       if (written) {
-        const { instruction, unknown, tokens, most } = await readDraft(written, this.#first);
+        const { instruction, unknown, left_out, tokens, most } = await readDraft(written, this.#first);
         [length, meant] = [`${tokens} of ${most} tokens`, instruction];
         understood = [
           instruction === written ? "" : `Understood as: ${told(instruction)}.`,
+          left_out.length ? `Left out: ${left_out.join(", ")}.` : "",
           unknown.length ? `Not known here: ${unknown.join(", ")}.` : "",
         ].filter(Boolean).join(" ");
       }

@@ -76,9 +76,9 @@ class FilmSpan:
 
 
 def span_key(span: FilmSpan, preset: Preset) -> str:
-    """Return the fingerprint of a span: its preset, and the clips that it covers."""
+    """Return the fingerprint of a span: its frames and rate, and the clips that it covers."""
     covered = [[seen.clip.sha256, seen.clip.start_seconds] for seen in span.clips]
-    return fingerprint({"preset": preset.model_dump(mode="json"), "start": span.start_seconds, "clips": covered})
+    return fingerprint({"frames": preset.frames, "fps": preset.fps, "start": span.start_seconds, "clips": covered})
 
 
 def choose_spans(folder: FilmFolder, kept: Sequence[SeenClip], preset: Preset) -> Iterator[FilmSpan]:
@@ -91,10 +91,10 @@ def choose_spans(folder: FilmFolder, kept: Sequence[SeenClip], preset: Preset) -
         start, end = first.start_seconds, first.start_seconds + length
         if first.clip_id not in inside or start < until - TOLERANCE_SECONDS:
             continue
-        # The clip before may reach into the span if clips overlap.
+        # The clip before may reach into the span if clips overlap; such a span would bear the earlier clip's name.
         near = (clip for clip in every[max(0, place - 1) :] if clip.start_seconds < end - TOLERANCE_SECONDS)
         covered = [clip.clip_id for clip in near if clip.end_seconds > start + TOLERANCE_SECONDS]
-        if chosen.keys() >= set(covered):
+        if covered[0] == first.clip_id and chosen.keys() >= set(covered):
             yield FilmSpan(tuple(chosen[clip_id] for clip_id in covered), start, end)
             until = end
 

@@ -84,16 +84,25 @@ def span_cost(films: Sequence[FilmQuestions]) -> SpanCost:
 
 
 def write_captions(films: Sequence[FilmQuestions], preset: Preset) -> int:
-    """Write the table of captions of the spans with a usable reply; return their number."""
+    """Write the table of captions of the spans with a usable reply; return their number.
+
+    A span without a reply to the present question keeps its caption from an earlier one.
+    """
     count = 0
     for film in films:
-        others = [row for row in film.folder.read_if_made(SPANS, SpanCaption) if row.preset != preset.name]
         rows = [
             SpanCaption(**row.model_dump(), preset=preset.name, made_from=clip.sha256)
             for row, clip in zip(film.captions(), film.clips, strict=True)
             if row.raw_what is not None and row.fault is None
         ]
         count += len(rows)
+        answered = {row.clip_id for row in rows}
+        spans = {clip.clip_id: clip.sha256 for clip in film.clips}
+        others = [
+            row
+            for row in film.folder.read_if_made(SPANS, SpanCaption)
+            if row.preset != preset.name or (row.clip_id not in answered and spans.get(row.clip_id) == row.made_from)
+        ]
         if others or rows or film.folder.table_path(SPANS).exists():
             film.folder.write(SPANS, [*others, *rows])
     return count

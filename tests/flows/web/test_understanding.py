@@ -29,7 +29,6 @@ READER = Reader(CONFIG)
         ("she puts on her raincoat", "Motion: put on a raincoat."),
         ("Mika flies", "Character: Mika; Motion: fly on a broom."),
         ("haru jumps in the medow", "Character: Haru; Motion: jump; Background: daytime meadow."),
-        ("Haru walks and jumps", "Character: Haru; Motion: walk."),
     ],
 )
 def test_free_text_is_understood_as_fields(written: str, understood: str) -> None:
@@ -42,6 +41,30 @@ def test_only_the_first_turn_is_told_its_time_of_day() -> None:
     assert READER.read(line, first=True).instruction == "Character: Mika; Motion: walk; Background: daytime beach."
     night = "Character: Mika; Motion: walk; Background: night beach."
     assert READER.read(night, first=True).instruction == night
+
+
+def test_what_is_understood_but_not_played_is_named() -> None:
+    line = "Character: Haru; Motion: walk."
+    assert READER.read("Haru walks and jumps at night", first=True) == Reading(line, (), ("jump", "night"))
+
+
+@pytest.mark.parametrize(
+    ("written", "unknown"),
+    [
+        ("Mika walks in the forest", "forest"),
+        ("in the rain, Mika walks", "rain"),
+        ("Mika walks to the right", "right"),
+        ("Mika reaches out and walks", "reaches"),
+        ("Mika stands, then walks", "stands"),
+        ("Mika brushes, then walks", "brushes"),
+        ("Mika walks to the shop", "shop"),
+        ("Mika sadly walks", "sadly"),
+    ],
+)
+def test_another_word_is_not_taken_for_one_that_is_spelt_alike(written: str, unknown: str) -> None:
+    reading = READER.read(written, first=False)
+    assert reading.instruction == "Character: Mika; Motion: walk."
+    assert unknown in reading.unknown
 
 
 def test_unknown_words_are_named_and_change_nothing_without_a_motion() -> None:
