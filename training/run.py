@@ -238,7 +238,7 @@ class TrainingRun:
         words = offered([turn.sample.caption for turn in catalog.turns])
         changes: dict[str, object] = {"together": {}, **words}
         if any(getattr(checkpoint.config, key) != words[key] for key in words if key != "together"):
-            changes["other_words"] = {}  # they stand for words of other data
+            changes |= {"other_words": {}, "about": ""}  # both speak of other data
         if values:
             changes["level_values"] = values
         if name in ("warm-up", "joint"):
