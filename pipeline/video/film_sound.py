@@ -99,7 +99,7 @@ class SoundPieces:
 
 
 def at_pace(samples_CT: Samples, pace: Fraction) -> Samples:
-    """Return sound played faster by a factor near 1, with its pitch."""
+    """Return sound played faster by a factor near 1, which raises its pitch by the same factor."""
     if pace == 1:
         return samples_CT
     played = AudioResampler(format="fltp", layout="stereo", rate=SAMPLE_RATE)
