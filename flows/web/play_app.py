@@ -43,13 +43,14 @@ from flows.game.play_file import check_line
 from flows.game.records import GameError, GameSettings, TurnRecord, waited
 from flows.web.page_server import PageServer, address_of, error_reply, listening, page_app, until_stopped
 from flows.web.play_games import Drawing, Games, Status, UnplayableError, is_disk_full, reason, report
-from flows.web.understanding import Reader
+from flows.web.understanding import TIMES, Reader
 from models.checkpoint import Checkpoint
 from models.config import ModelConfig, Sampling
 from models.engine import Engine
 from models.engine_options import EngineOptions
 from models.tokens import MOST_INSTRUCTION_TOKENS, instruction_ids
 from models.turns import Frames, Values
+from pipeline.captions.rules import ADVERBS
 from pipeline.core.atomic import replacing
 from pipeline.core.errors import DiskError, UserError
 from pipeline.core.plain_text import counted
@@ -144,7 +145,13 @@ def make_app(games: Games, config: ModelConfig) -> FastAPI:
     app = page_app(files("flows.web") / "play_page")
     app.state.games = games
     words = config.model_dump(include={"characters", "motions", "places", "together", "about"})
-    info = {**words, "drawn": how_drawn(games.settings, config.sampling), "start": asdict(Values())}
+    info = {
+        **words,
+        "drawn": how_drawn(games.settings, config.sampling),
+        "start": asdict(Values()),
+        "times": TIMES,
+        "manners": list(ADVERBS.values()),
+    }
 
     @app.get("/api/info")
     def read_info() -> dict[str, Any]:

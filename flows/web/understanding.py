@@ -22,7 +22,8 @@ from pipeline.captions.rules import ADVERBS
 Kind = Literal["character", "motion", "manner", "place", "time"]
 Stems = tuple[str, ...]
 
-_TIMES = ("daytime", "night")
+TIMES = ("daytime", "morning", "evening", "night")
+"""Times of day that captions put before a place."""
 _SIMILAR = 0.9
 """Least likeness of a misspelt word, as `difflib` measures it; its first letter must be right."""
 _LEAST_LETTERS = 5
@@ -45,7 +46,7 @@ class Reader:
 
     def __init__(self, config: ModelConfig) -> None:
         self._active = bool(config.other_words)
-        self._times = tuple(time for time in _TIMES if any(place.startswith(f"{time} ") for place in config.places))
+        self._times = tuple(time for time in TIMES if any(place.startswith(f"{time} ") for place in config.places))
         words: dict[str, tuple[Kind, str]] = {}
         for manner in ADVERBS.values():
             words[manner] = ("manner", manner)

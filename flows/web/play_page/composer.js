@@ -6,7 +6,9 @@ import { at, element } from "./page.js";
 import { compose, parse, splitTimes, told, unmet } from "./words.js";
 
 const PAUSE_MS = 300;
-const MANNER = /^(barely|slightly|moderately|strongly|intensely) /;
+
+/** A text without the first of these words, if it begins with one. */
+const without = (words, text) => text.slice((words.find((word) => text.startsWith(`${word} `))?.length ?? -1) + 1);
 
 const chip = (textContent, onclick) => element("button", { type: "button", className: "chip", textContent, onclick });
 
@@ -15,6 +17,7 @@ export class Composer {
   #waiting = false;
   #together = {}; // words that the training data shows together
   #times = [];
+  #manners = []; // adverbs of the motion levels
   #pause = null; // timer until the writing is measured
   #first = null; // whether the next turn is the first of its game
 
@@ -53,14 +56,14 @@ export class Composer {
   }
 
   /** Offers the characters, motions and places met in training, and says what can be played. */
-  offer({ characters, motions, places, together, about, drawn }) {
+  offer({ characters, motions, places, together, times, manners, about, drawn }) {
     for (const name of characters) this.#chip(name, false);
     const words = [...characters, ...motions, ...places];
     at("names").replaceChildren(...words.map((word) => this.#wordButton(word)));
     at("names").hidden = words.length === 0;
     this.#offerFor("motion-text", at("motions"), motions);
-    const apart = splitTimes(places);
-    [this.#together, this.#times] = [together, apart.times];
+    const apart = splitTimes(places, times);
+    [this.#together, this.#times, this.#manners] = [together, apart.times, manners];
     this.#offerFor("background-text", at("places"), apart.places);
     this.#offerTimes(apart.times);
     at("about").textContent = about;
@@ -247,18 +250,13 @@ export class Composer {
   }
 
   #nameUnmet(fields) {
-    const pairs = fields ? this.#unmet(fields.characters, fields.motion, this.#withoutTime(fields.background)) : [];
+    const pairs = fields ? this.#unmet(fields.characters, fields.motion, without(this.#times, fields.background)) : [];
     const named = pairs.map(([one, other]) => `${one} with ${other}`);
     at("unmet").textContent = named.length ? `Not in the training data, so it may not show: ${named.join(", ")}.` : "";
   }
 
   #unmet(names, motion, place) {
-    return unmet(this.#together, this.#times, names, motion.replace(MANNER, ""), place);
-  }
-
-  #withoutTime(background) {
-    const time = this.#times.find((word) => background.startsWith(`${word} `));
-    return time ? background.slice(time.length + 1) : background;
+    return unmet(this.#together, this.#times, names, without(this.#manners, motion), place);
   }
 
   /** The other way of writing takes over what is written, where it can say it. */

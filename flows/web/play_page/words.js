@@ -17,13 +17,11 @@ export function parse(text) {
   return { characters, motion: found.motion, background: found.background ?? "" };
 }
 
-const TIMES = ["daytime", "morning", "evening", "night"];
-
 /** Places apart from the times of day that stand before them, as in "night beach". */
-export function splitTimes(places) {
-  const timeOf = (place) => TIMES.find((time) => place.startsWith(`${time} `) && places.includes(place.slice(time.length + 1)));
+export function splitTimes(places, known) {
+  const timeOf = (place) => known.find((time) => place.startsWith(`${time} `) && places.includes(place.slice(time.length + 1)));
   const met = new Set(places.map(timeOf));
-  return { places: places.filter((place) => !timeOf(place)), times: TIMES.filter((time) => met.has(time)) };
+  return { places: places.filter((place) => !timeOf(place)), times: known.filter((time) => met.has(time)) };
 }
 
 /** The pairs of a character, motion and place that no clip of the training data shows; `together` lists those it shows. */
