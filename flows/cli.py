@@ -20,6 +20,7 @@ MODULES = {
     "report": "dataset",
     "remove": "dataset",
     "review": "review",
+    "cast": "review",
     "calibrate": "dataset",
     "vocabulary": "dataset",
     "audit": "audit",

@@ -1,4 +1,4 @@
-"""Command `review`: the page on which people look at clips, correct captions and decide about keep or drop."""
+"""Commands `review` and `cast`: pages on which people correct captions of clips, and name the figures on them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from flows.commands.clips import FilmOption
 from pipeline.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -41,6 +42,39 @@ def review(
     settings = recorded(opened.record.config, opened.root)
     task = ReviewTask(file=review_path(opened.root, settings.review), reviewer=reviewer or own_name())
     serve_review(opened, task, port)
+
+
+def cast(
+    dataset: LocalDataset,
+    film: FilmOption = None,
+    port: Port = 8733,
+    reviewer: Annotated[str | None, typer.Option(help="Your name. [default: your user name]")] = None,
+    browse: Annotated[bool, typer.Option("--open", help="Open the page in your browser.")] = False,
+) -> None:
+    """Serve a page to name the figures of a dataset on, by keys, on this machine only.
+
+    The build needs `[embed]`. A row is a cluster of figures. What you say is added to `cast.jsonl` in the dataset. The
+    key w writes the characters of clips to the review file, where a review wins over them, and pictures of each
+    character to the cast folder of the last build, or to `cast/` in the dataset.
+
+        animegamer cast data/ --open
+    """
+    from flows.web.cast_app import CastTask, serve_cast
+    from pipeline.core.config import recorded
+    from pipeline.publish.seen_clips import film_ids
+    from pipeline.remote.objects import is_address
+    from pipeline.reviews.applied import review_path
+
+    opened = local_dataset(dataset)
+    record = opened.record
+    source = record.cast_source
+    task = CastTask(
+        reviewer=reviewer or own_name(),
+        review_file=review_path(opened.root, recorded(record.config, opened.root).review),
+        cast_folder=opened.root / "cast" if source is None or is_address(source) else Path(source),
+        films=tuple(film_ids(record.films, film or ())),
+    )
+    serve_cast(opened, task, port, browse=browse)
 
 
 def local_dataset(place: str) -> Dataset:

@@ -18,9 +18,11 @@ within `REQUEST_SECONDS`, and only `most_connections` stay open. Replies, such a
 from __future__ import annotations
 
 import asyncio
+import os
 import resource
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http import HTTPStatus
@@ -122,6 +124,11 @@ def address_of(listener: socket.socket) -> str:
     """Return the address of the page, for the browser."""
     host, port = listener.getsockname()
     return f"http://{host}:{port}/"
+
+
+def has_display() -> bool:
+    """Return whether a browser has a display; on a terminal alone it would take the terminal."""
+    return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
 @contextmanager

@@ -18,8 +18,6 @@ GET    /api/games/ID/films/TURN.mp4       the film of the game from its start to
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 import webbrowser
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing, contextmanager
@@ -41,7 +39,15 @@ from flows.console.terminal import say
 from flows.game.folder import GameFolder
 from flows.game.play_file import check_line
 from flows.game.records import GameError, GameSettings, TurnRecord, waited
-from flows.web.page_server import PageServer, address_of, error_reply, listening, page_app, until_stopped
+from flows.web.page_server import (
+    PageServer,
+    address_of,
+    error_reply,
+    has_display,
+    listening,
+    page_app,
+    until_stopped,
+)
 from flows.web.play_games import Drawing, Games, Status, UnplayableError, is_disk_full, reason, report
 from flows.web.understanding import TIMES, Reader
 from models.checkpoint import Checkpoint
@@ -133,11 +139,6 @@ def serve(
         with closing(games):
             PageServer(make_app(games, opened.config), games.stop).run(sockets=[listener])
     say("stopped; every game is kept")
-
-
-def has_display() -> bool:
-    """Return whether a browser has a display; on a terminal alone it would take the terminal."""
-    return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
 def make_app(games: Games, config: ModelConfig) -> FastAPI:

@@ -206,12 +206,17 @@ def _characters(homes: list[Path]) -> list[tuple[str, Path]]:
 
 def _checked_name(home: Path) -> str:
     name = unicodedata.normalize("NFC", home.name)
-    hostile = any(unicodedata.category(character)[0] == "C" for character in name)
-    if hostile or set(name) & _FORBIDDEN_IN_NAMES or name != name.strip() or not any(map(str.isalnum, name)):
-        raise UserError(f"{_shown(home)}: rename the folder; a character's name has letters, digits and spaces")
-    if len(name) > 64:
-        raise UserError(f"{_shown(home)}: rename the folder; a character's name has at most 64 letters")
+    if fault := name_fault(name):
+        raise UserError(f"{_shown(home)}: rename the folder; {fault}")
     return name
+
+
+def name_fault(name: str) -> str | None:
+    """Return why a text cannot be the name of a character, and so of its folder; None if it can."""
+    hostile = name.startswith(".") or any(unicodedata.category(character)[0] == "C" for character in name)
+    if hostile or set(name) & _FORBIDDEN_IN_NAMES or name != name.strip() or not any(map(str.isalnum, name)):
+        return "a character's name has letters, digits and spaces"
+    return "a character's name has at most 64 letters" if len(name) > 64 else None
 
 
 def _picture_files(name: str, folder: Path, home: Path, warnings: list[str]) -> list[Path]:

@@ -179,7 +179,7 @@ class ClipChoice:
         Raises:
             ChoiceError: the dataset has no such film, character or tag.
         """
-        films = _film_ids(record.films, self.films)
+        films = film_ids(record.films, self.films)
         _refuse_unknown_characters(record, clips, self.characters)
         for tag, value in self.tags:
             _refuse_unknown_value(tag, value, clips)
@@ -222,7 +222,8 @@ def parse_tag(text: str) -> tuple[str, str]:
     return tag, value
 
 
-def _film_ids(films: Sequence[FilmEntry], wanted: Iterable[str]) -> set[str]:
+def film_ids(films: Sequence[FilmEntry], wanted: Iterable[str]) -> set[str]:
+    """Return the ids of films given by id, or by file name with or without suffix. Raises ChoiceError."""
     found = set[str]()
     for text in wanted:
         ids = {

@@ -11,7 +11,8 @@ decision, is reported with its number and harms no other line.
 
 A reviewer's newest line about a field counts for that reviewer, by its time and then by its position in the file.
 Different voices are a conflict until a line of `settled: NAME`; afterwards, a newer voice is a conflict if it differs
-from the settled value. The newest of these lines is published.
+from the settled value. The newest of these lines is published. Lines of `cast: NAME`, which the cast page writes, count
+only where nobody else has said anything about the field.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ FIELDS: Final = (KEEP, *CAPTION_FIELDS)
 """Fields of a clip that a reviewer decides about: keep or drop, and the fields of its caption."""
 SETTLED: Final = "settled: "
 """Start of the reviewer of a line that settles a conflict; the name of the person follows."""
+BY_CAST: Final = "cast: "
+"""Start of the reviewer of a line that the cast page wrote; the name of the person follows."""
 MOST_NAME = 64
 MOST_WORD_CHARACTERS = 80
 MOST_SENTENCE = 240
@@ -80,10 +83,11 @@ def _one_line(text: str, most: int) -> str:
 
 
 def _reviewer(name: str) -> str:
-    _one_line(name.removeprefix(SETTLED), MOST_NAME)
+    _one_line(name.removeprefix(SETTLED).removeprefix(BY_CAST), MOST_NAME)
     return name
 
 
+Reviewer = Annotated[str, AfterValidator(_reviewer)]
 Time = Annotated[
     datetime,
     BeforeValidator(lambda time: datetime.fromisoformat(time) if isinstance(time, str) else time),
@@ -98,7 +102,7 @@ class Decision(Record):
     model_config = ConfigDict(strict=True)
 
     time: Time
-    reviewer: Annotated[str, AfterValidator(_reviewer)]
+    reviewer: Reviewer
     film_sha256: str = Field(pattern="^[0-9a-f]{64}$", description="hash of the film's whole content")
     start_seconds: float = Field(ge=0)
     end_seconds: float
@@ -235,6 +239,7 @@ def comparable(value: Value) -> object:
 
 def _standing(lines: list[Decision]) -> Standing | None:
     """Return the standing of a field from the standing lines of its reviewers, the newest last."""
+    lines = [line for line in lines if not line.reviewer.startswith(BY_CAST)] or lines
     if not lines:
         return None
     voices = {line.reviewer: line.value for line in lines if not line.settles}

@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import pytest
 
-from pipeline.core.config import Config, EmbedSettings
+from pipeline.core.config import EmbedSettings
 from pipeline.core.errors import UserError
 from pipeline.core.records import Clip
 from pipeline.core.stage import perform
@@ -20,14 +20,8 @@ from pipeline.publish.similar_clips import PictureVectors, picture_vectors, sear
 from pipeline.stages.embed import Embed
 from pipeline.video.clip_files import read_clip
 from tests.support import onnx_networks as onnx
+from tests.support.datasets.embedded import embed
 from tests.support.datasets.made_dataset import make_dataset
-
-
-def embed(dataset: Dataset, settings: EmbedSettings) -> None:
-    for folder in dataset.folders():
-        perform(Embed(settings), folder)
-    config = Config(embed=settings).model_dump(mode="json", exclude={"run"})
-    dataset.save(dataset.record.model_copy(update={"config": config}))
 
 
 @pytest.fixture

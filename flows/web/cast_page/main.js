@@ -1,0 +1,122 @@
+// The cast page: rows of figures, the one that is worked on, and what the keys do to it.
+
+import { ask, post, RequestError } from "./api.js";
+import { listen } from "./keys.js";
+import { at, counted } from "./page.js";
+import { Strip } from "./strip.js";
+
+let info, state, strip;
+let busy = Promise.resolve(); // actions go to the server one after the other
+
+const say = (text, failed = false) => {
+  at("said").textContent = text;
+  at("said").classList.toggle("failed", failed);
+};
+
+/** Takes the rows that the server has, and shows them. */
+function take(found) {
+  state = found;
+  strip.show(state.rows, state.names);
+  const decided = state.rows.filter((row) => row.open === false).reduce((sum, row) => sum + row.figures.length, 0);
+  at("progress").textContent = `${decided.toLocaleString("en")} of ${counted(info.figures.length, info.what)} decided`;
+  at("names").replaceChildren(...state.names.slice(0, 9).map(([name, count], index) => {
+    const item = document.createElement("li");
+    item.append(Object.assign(document.createElement("kbd"), { textContent: index + 1 }), ` ${name} `, Object.assign(document.createElement("small"), { textContent: count }));
+    return item;
+  }));
+}
+
+/** Sends an action; the rows come back when it is on the server's disk. */
+function act(does, { names = [], rows = [], figures = [] } = {}) {
+  say("saving");
+  busy = busy.then(async () => {
+    try {
+      const found = await post("api/actions", { does, names, rows, figures, version: state.version });
+      take(opened(found));
+      say(`saved: ${found.done}`);
+    } catch (error) {
+      if (!(error instanceof RequestError)) throw error;
+      say(error.message, true);
+      if (error.status === 409) take(opened(await ask("api/rows")));
+    }
+  });
+}
+
+/** Rows with a mark of those that still have no name. */
+function opened(found) {
+  for (const row of found.rows) row.open = row.does === null || row.does === "group";
+  return found;
+}
+
+/** The marked pictures, or the row itself, as an action takes them. */
+function target() {
+  const figures = strip.marked();
+  return figures.length ? { figures } : { rows: [strip.row.figures[0]] };
+}
+
+function name(names) {
+  if (strip.row && names.length) act("name", { ...target(), names });
+}
+
+const actions = {
+  move: (by) => strip.move(by),
+  along: (by) => strip.along(by),
+  accept: () => (strip.row?.proposal.length && !strip.marked().length ? name(strip.row.proposal) : actions.edit()),
+  edit: () => strip.row && strip.edit(state.names, name),
+  number: (digit) => {
+    if (digit === 0) return strip.row && act("name", target());
+    if (state.names[digit - 1]) name([state.names[digit - 1][0]]);
+  },
+  discard: () => strip.row && act("discard", target()),
+  mark: () => strip.mark(),
+  split: () => {
+    if (!strip.row) return;
+    const figures = strip.marked();
+    act(figures.length ? "group" : "split", target());
+  },
+  merge: () => {
+    const other = strip.pick();
+    if (other) act(other.names.length || strip.row.names.length ? "name" : "group", {
+      rows: [other.figures[0], strip.row.figures[0]], names: strip.row.names.length ? strip.row.names : other.names,
+    });
+    else say(strip.picked ? "go to another row and press m again to merge them" : "");
+  },
+  unfold: () => strip.unfold(),
+  acceptAll: () => act("accept"),
+  undo: () => act("undo"),
+  escape: () => {
+    strip.release();
+    say("");
+  },
+  write: () => {
+    say("writing");
+    busy = busy.then(async () => {
+      try {
+        say((await post("api/written", {})).done);
+      } catch (error) {
+        if (!(error instanceof RequestError)) throw error;
+        say(error.message, true);
+      }
+    });
+  },
+  help: () => at("help").showModal(),
+};
+
+async function begin() {
+  info = await ask("api/info");
+  strip = new Strip(info);
+  document.title = `${info.name} – cast`;
+  at("dataset").textContent = info.name;
+  at("task").textContent = `cast by ${info.reviewer}`;
+  at("remarks").hidden = !info.remarks.length;
+  at("remarks").replaceChildren(...info.remarks.map((text) => Object.assign(document.createElement("li"), { textContent: text })));
+  take(opened(await ask("api/rows")));
+  listen(actions);
+  at("help-button").onclick = actions.help;
+  at("rows").focus();
+}
+
+begin().catch((error) => {
+  if (!(error instanceof RequestError)) throw error;
+  say(error.message, true);
+});

@@ -1,0 +1,157 @@
+// The rows on the screen: a window of them around the current one, its pictures, marks, and the field for a name.
+
+import { completed } from "./completion.js";
+import { at, clock, counted, element } from "./page.js";
+
+const ROWS = 40; // rows in the document at once
+const FEW = 12; // pictures of a row that is not unfolded
+const MOST = 600; // pictures of an unfolded row
+
+export class Strip {
+  rows = [];
+  picked = null; // the row that waits to be merged
+  #place = 0;
+  #picture = 0;
+  #marked = new Set();
+  #unfolded = false;
+
+  constructor(info) {
+    this.info = info;
+  }
+
+  get row() {
+    return this.rows[this.#place];
+  }
+
+  /** Shows rows; the place stays, so that the next open row comes under the cursor. */
+  show(rows, names) {
+    this.rows = rows;
+    this.known = new Set(names.map(([name]) => name));
+    this.#place = Math.max(0, Math.min(this.#place, rows.length - 1));
+    this.#leave();
+  }
+
+  /** Goes to another row. */
+  move(by) {
+    const to = Math.max(0, Math.min(this.rows.length - 1, this.#place + by));
+    if (to === this.#place) return;
+    this.#place = to;
+    this.#leave();
+  }
+
+  /** Goes to another picture of the row. */
+  along(by) {
+    const shown = this.#shown(this.row, true);
+    this.#picture = Math.max(0, Math.min(shown.length - 1, this.#picture + by));
+    this.#draw();
+  }
+
+  mark() {
+    if (!this.row) return;
+    const shown = this.#shown(this.row, true);
+    const place = shown[this.#picture];
+    if (!this.#marked.delete(place)) this.#marked.add(place);
+    this.along(1);
+  }
+
+  marked() {
+    return [...this.#marked];
+  }
+
+  /** Picks the row for a merge, and returns the one that was picked before, if it is another. */
+  pick() {
+    if (!this.row) return null;
+    const before = this.picked;
+    this.picked = before === null ? this.row : null;
+    this.#draw();
+    return before && before !== this.row ? before : null;
+  }
+
+  unfold() {
+    this.#unfolded = !this.#unfolded;
+    this.#picture = 0;
+    this.#draw();
+  }
+
+  release() {
+    this.#marked.clear();
+    this.picked = null;
+    this.#draw();
+  }
+
+  /** Opens the field for names of the row; `done` gets them, none if it was left. */
+  edit(known, done) {
+    const input = element("input", { id: "name", type: "text", placeholder: "name", ariaLabel: "Name", spellcheck: false, maxLength: 400 });
+    const last = (text) => text.split(",").at(-1);
+    const take = (word) => input.value = [...input.value.split(",").slice(0, -1).map((part) => part.trim()), word].join(", ");
+    const list = completed(input, () => known, take, last);
+    const close = (names) => {
+      input.onblur = null;
+      input.remove();
+      list.remove();
+      at("rows").focus();
+      done(names);
+    };
+    input.addEventListener("keydown", (event) => {
+      if (event.isComposing || !["Enter", "Escape"].includes(event.key)) return;
+      event.preventDefault();
+      event.stopPropagation();
+      close(event.key === "Enter" ? input.value.split(",").map((part) => part.trim()).filter(Boolean) : []);
+    });
+    input.onblur = () => close([]);
+    document.querySelector(".current .label").append(input, list);
+    input.focus();
+  }
+
+  #leave() {
+    this.#picture = 0;
+    this.#unfolded = false;
+    this.#marked.clear();
+    if (this.picked && !this.rows.includes(this.picked)) this.picked = null;
+    this.#draw();
+  }
+
+  /** Pictures of a row on the screen: all, or some evenly in time. */
+  #shown({ figures }, isCurrent) {
+    const most = isCurrent && this.#unfolded ? MOST : FEW;
+    return figures.length <= most ? figures : Array.from({ length: most }, (_, index) => figures[Math.floor((index * figures.length) / most)]);
+  }
+
+  #draw() {
+    const first = Math.max(0, Math.min(this.#place - ROWS / 2, this.rows.length - ROWS));
+    const shown = this.rows.slice(first, first + ROWS);
+    at("rows").replaceChildren(...shown.map((row) => this.#drawn(row, row === this.row)));
+    document.querySelector(".at, .current")?.scrollIntoView({ block: "nearest" });
+    document.querySelector(".current")?.scrollIntoView({ block: "nearest" });
+    this.#where();
+  }
+
+  #drawn(row, isCurrent) {
+    const label = element("div", { className: "label" }, ...this.#label(row));
+    const pictures = this.#shown(row, isCurrent).map((place, index) => this.#drawnPicture(place, isCurrent && index === this.#picture));
+    const strip = element("div", { className: "pictures" }, ...pictures);
+    const classes = ["row", row.open ? "open" : "done", isCurrent ? "current" : "", isCurrent && this.#unfolded ? "unfolded" : "", row === this.picked ? "picked" : ""];
+    return element("section", { className: classes.join(" ").trim() }, label, strip);
+  }
+
+  #label(row) {
+    const what = { name: row.names.join(", ") || "nobody of the cast", discard: "discarded" }[row.does];
+    const lines = [element("b", { textContent: what ?? (row.proposal.length ? `${row.proposal.join(", ")}?` : "who?"), dir: "auto" })];
+    if (row.proposal.length) lines.push(element("small", { className: row.sure ? "sure" : "unsure", textContent: `${row.sure ? "sure" : "doubtful"}, ${row.likeness.toFixed(2)}` }));
+    lines.push(element("small", { textContent: counted(row.figures.length, this.info.what) }));
+    return lines;
+  }
+
+  #drawnPicture(place, isAt) {
+    const [, , shape] = this.info.figures[place];
+    const picture = element("img", { src: `api/figures/${place}.jpg?${this.info.mark}`, alt: "", loading: "lazy", width: Math.round(Math.min(2, shape) * 96), height: 96 });
+    return element("span", { className: `${isAt ? "at" : ""} ${this.#marked.has(place) ? "marked" : ""}`.trim() }, picture);
+  }
+
+  #where() {
+    const place = this.row && this.#shown(this.row, true)[this.#picture];
+    const [film, seconds] = place === undefined ? ["", 0] : this.info.figures[place];
+    const open = this.rows.filter((row) => row.open).length;
+    at("where").textContent = place === undefined ? "no figures" : `row ${this.#place + 1} of ${this.rows.length}, ${open} open · ${this.info.films[film]} ${clock(seconds)}${this.#marked.size ? ` · ${this.#marked.size} marked` : ""}`;
+  }
+}

@@ -1,0 +1,240 @@
+"""Rows of the cast page: clusters of figures, what people have said about them, and proposals for the others.
+
+    casting = Casting(dataset, read_figures(dataset), "anna")
+    casting.act("name", casting.rows()[0].figures, ("Ponyo",))      on the disk when it returns
+    casting.undo()
+
+A figure belongs to the row of its newest action, else to its cluster. Rows exist only in memory and are named by their
+first figure; what is stored names figures.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from pipeline.captions.cast import name_fault
+from pipeline.core.errors import UserError
+from pipeline.core.records import faults_of
+from pipeline.core.store import Dataset
+from pipeline.reviews.casting.clusters import clusters, halves
+from pipeline.reviews.casting.figures import Figures
+from pipeline.reviews.casting.names import (
+    CAST_FILE,
+    CastFile,
+    CastLine,
+    Deed,
+    Standing,
+    append_to_cast_file,
+    marks_of,
+    read_cast_file,
+)
+
+Names = tuple[str, ...]
+SURE_REACH, SURE_RATIO = 2.0, 1.25
+"""A proposal is sure within this many times the usual distance, if other names are this many times as far."""
+
+
+class InvalidActionError(UserError):
+    """Action that cannot be stored; the message is shown to the person."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """Figures that are shown together."""
+
+    figures: tuple[int, ...]
+    """Their places among all figures, in time order."""
+    does: Deed | None
+    """What was said about them; None for a cluster."""
+    names: Names = ()
+    proposal: Names = ()
+    likeness: float = 0.0
+    """Likeness to the nearest figures with the proposed names."""
+    sure: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """True if nobody has said who it is."""
+        return self.does in (None, "group")
+
+
+class Casting:
+    """Rows of a dataset and its file of names; thread-safe.
+
+    Args:
+        references: vectors of the pictures in the cast folder by name, shape (pictures, size).
+
+    Raises:
+        UserError: the file of names cannot be read.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        figures: Figures,
+        reviewer: str,
+        references: Mapping[str, NDArray[np.float32]] | None = None,
+    ) -> None:
+        self.figures, self.reviewer = figures, reviewer
+        self.references = dict(references or {})
+        self.file = dataset.root / CAST_FILE
+        self.least = figures.usual_likeness()
+        self.cluster_N = clusters(figures.vectors_ND, self.least)
+        self._lock = threading.Lock()
+        self._known = _Known(self.file)
+        self._line("undo", datetime.now(UTC))  # checks the reviewer's name
+
+    @property
+    def version(self) -> int:
+        """Number of lines in the file: it grows with every action, of other people too."""
+        return len(self._known.content().lines)
+
+    @property
+    def faults(self) -> int:
+        """Number of lines that cannot be read."""
+        return self._known.content().faults
+
+    def standings(self) -> list[Standing | None]:
+        """Return what counts about each figure."""
+        return self._known.content().standings(self.figures.items)
+
+    def rows(self) -> list[Row]:
+        """Return the open rows, the doubtful first if there is a cast folder, then the largest; the others follow."""
+        standings = self.standings()
+        rows = [self._row(places, standings[places[0]]) for places in self._parts(standings).values()]
+        still_open = self._with_proposals([row for row in rows if row.is_open], standings)
+        doubtful_first = bool(self.references)
+        still_open.sort(key=lambda row: (doubtful_first and row.sure, -len(row.figures), row.figures))
+        order: tuple[Deed, ...] = ("name", "discard")
+        done = [row for row in rows if not row.is_open]
+        return still_open + sorted(done, key=lambda row: (order.index(row.does or "discard"), not row.names, row.names))
+
+    def act(self, does: Deed, places: Iterable[int], names: Sequence[str] = ()) -> None:
+        """Store an action about figures; when it returns, it is on the disk.
+
+        Raises:
+            InvalidActionError: a name cannot be the name of a character.
+            DiskError: it cannot be written; the file is unchanged.
+        """
+        self._store([(does, places, names)])
+
+    def split(self, places: Sequence[int]) -> None:
+        """Move the half of a row that is less like its first figure into a row without a name."""
+        if len(places) > 1:
+            half_N = halves(self.figures.vectors_ND[list(places)])
+            self.act("group", [place for place, is_moved in zip(places, half_N, strict=True) if is_moved])
+
+    def accept(self) -> int:
+        """Give all sure proposals their names, as one action; return their number."""
+        sure = [row for row in self.rows() if row.is_open and row.sure]
+        self._store([("name", row.figures, row.proposal) for row in sure])
+        return len(sure)
+
+    def undo(self) -> bool:
+        """Take back the newest action of this person; return False if there is none."""
+        with self._lock:
+            if not any(line.reviewer == self.reviewer for line in self._known.content().actions()):
+                return False
+            self._known.add([self._line("undo", datetime.now(UTC))])
+            return True
+
+    def names(self) -> list[tuple[str, int]]:
+        """Return all names with the number of their figures, the most first; names of the cast folder too."""
+        counts = dict.fromkeys(self.references, 0)
+        for standing in self.standings():
+            for name in standing.names if standing else ():
+                counts[name] = counts.get(name, 0) + 1
+        return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+
+    def _store(self, actions: Sequence[tuple[Deed, Iterable[int], Sequence[str]]]) -> None:
+        with self._lock:
+            content = self._known.content()
+            last = max((line.time for line in content.lines), default=datetime.min.replace(tzinfo=UTC))
+            now = max(datetime.now(UTC), last + timedelta(milliseconds=1))  # lines of one time are one action
+            known = {name.casefold(): name for name, _ in self.names()}
+            lines = [
+                self._line(does, now, [known.get(name.casefold(), name) for name in names], places)
+                for does, places, names in actions
+            ]
+            self._known.add(lines)
+
+    def _line(self, does: Deed, now: datetime, names: Sequence[str] = (), places: Iterable[int] = ()) -> CastLine:
+        for name in names:
+            if fault := name_fault(name):
+                raise InvalidActionError(f"{name[:80]!r}: {fault}")
+        items = self.figures.items
+        try:
+            return CastLine(
+                time=now,
+                reviewer=self.reviewer,
+                does=does,
+                names=tuple(dict.fromkeys(names)),
+                figures=marks_of(items[place] for place in sorted(places)),
+            )
+        except ValidationError as error:
+            raise InvalidActionError(faults_of(error).replace("Value error, ", "")) from error
+
+    def _parts(self, standings: Sequence[Standing | None]) -> dict[object, list[int]]:
+        """Places of the figures of each row."""
+        found: dict[object, list[int]] = defaultdict(list)
+        for place, standing in enumerate(standings):
+            if standing is None:
+                found[int(self.cluster_N[place])].append(place)
+            else:
+                found[standing.does, standing.names, standing.line if standing.does == "group" else 0].append(place)
+        return found
+
+    def _row(self, places: Sequence[int], standing: Standing | None) -> Row:
+        return Row(tuple(places), standing.does if standing else None, standing.names if standing else ())
+
+    def _with_proposals(self, rows: Sequence[Row], standings: Sequence[Standing | None]) -> list[Row]:
+        """Open rows with the names of the nearest named figures: whole clusters of them, and the cast folder's."""
+        known: dict[tuple[Names, int], list[int]] = defaultdict(list)
+        for place, standing in enumerate(standings):
+            if standing and standing.names:
+                known[standing.names, int(self.cluster_N[place])].append(place)
+        vectors_ND = self.figures.vectors_ND
+        means = [vectors_ND[places].mean(axis=0) for places in known.values()]
+        means += [vector_D for vectors_RD in self.references.values() for vector_D in vectors_RD]
+        of = [names for names, _ in known] + [(name,) for name, found in self.references.items() for _ in found]
+        if not means or not rows:
+            return list(rows)
+        row_RD = np.stack([vectors_ND[list(row.figures)].mean(axis=0) for row in rows])
+        return [
+            self._proposed(row, likeness_K, of)
+            for row, likeness_K in zip(rows, row_RD @ np.stack(means).T, strict=True)
+        ]
+
+    def _proposed(self, row: Row, likeness_K: NDArray[np.float32], of: Sequence[Names]) -> Row:
+        best = int(likeness_K.argmax())
+        others = [float(one) for one, names in zip(likeness_K, of, strict=True) if names != of[best]]
+        near, far = 1 - float(likeness_K[best]), 1 - max(others, default=-1.0)
+        sure = near <= SURE_REACH * (1 - self.least) and far >= SURE_RATIO * near
+        return Row(row.figures, row.does, proposal=of[best], likeness=1 - near, sure=sure)
+
+
+@dataclass
+class _Known:
+    """Content of the file, read again when another process has written to it."""
+
+    path: Path
+    _content: CastFile = field(default_factory=CastFile)
+    _size: int = 0
+
+    def content(self) -> CastFile:
+        size = self.path.stat().st_size if self.path.exists() else 0
+        if size != self._size:
+            self._content, self._size = read_cast_file(self.path), size
+        return self._content
+
+    def add(self, lines: Sequence[CastLine]) -> None:
+        append_to_cast_file(self.path, lines)
