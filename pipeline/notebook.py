@@ -37,7 +37,7 @@ from pipeline.video.sound_files import with_sound
 
 WHOLE_NUMBERS = (
     *("level", "unique_frames", "text_lines", "subtitle_lines", "SC", "ET", "ST", "others"),
-    *("season", "episode"),
+    *("season", "episode", "figures"),
 )
 TEXTS = (
     *("series", "language", "split", "shard", "duplicate_of", "camera_kind", "camera_direction"),

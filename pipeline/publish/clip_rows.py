@@ -19,6 +19,7 @@ from pipeline.core.store import Dataset
 from pipeline.publish.samples import EPISODE, Split
 from pipeline.publish.seen_clips import ClipFate, SeenClip, read_index_if_made
 from pipeline.publish.shards import Shard
+from pipeline.reviews.casting.figures import figure_counts
 from pipeline.reviews.decisions import KEEP
 from prompts.tags import TAGS
 
@@ -94,6 +95,8 @@ class ClipRow:
     text_boxes: tuple[str, ...] | None
     """Boxes as `left,top,right,bottom` in pixels; `logo_boxes` as well."""
     logo_boxes: tuple[str, ...] | None
+    figures: int | None
+    """Most figures on one of its embedded pictures; None if no detector looked for them."""
     bars: str | None
     """Widths of the black bars as `left,top,right,bottom`."""
     dialogue: tuple[str, ...] | None
@@ -121,11 +124,17 @@ def clip_rows(dataset: Dataset, clips: Sequence[SeenClip]) -> list[ClipRow]:
         film_id: {"film": names[film_id], **_fields(dataset.folder(film_id).film_if_made, EPISODE)}
         for film_id in {seen.clip.film_id for seen in clips}
     }
-    return [_row(seen, of_film[seen.clip.film_id], shard_of(seen)) for seen in clips]
+    figures = {film_id: figure_counts(dataset.folder(film_id)) for film_id in of_film}
+    return [
+        _row(seen, of_film[film_id], shard_of(seen), figures[film_id].get(seen.clip.clip_id))
+        for seen in clips
+        for film_id in [seen.clip.film_id]
+    ]
 
 
-def _row(seen: SeenClip, of_film: dict[str, Any], shard: str | None) -> ClipRow:
+def _row(seen: SeenClip, of_film: dict[str, Any], shard: str | None, figures: int | None) -> ClipRow:
     return ClipRow(
+        figures=figures,
         **_fields(seen.clip, _OF_CLIP | {"width", "height", "sha256"}),
         **_fields(seen.motion, _OF_MOTION),
         **_fields(seen.answer, _OF_ANSWER),

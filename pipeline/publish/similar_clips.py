@@ -10,23 +10,20 @@ Likeness is the cosine of two vectors of the stage `embed`, -1..1. Plain numpy c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.core.config import NetworkRole, recorded
 from pipeline.core.errors import UserError
 from pipeline.core.measurements import Embedded
-from pipeline.core.store import Dataset, FilmFolder
-from pipeline.stages.embedding.network_files import NetworkFiles, check_pins, find_network
+from pipeline.core.store import Dataset
+from pipeline.reviews.casting.figures import PICTURES, network_file, networks_of, read_vectors
 
 _AT_ONCE, _PAIRED_AT_ONCE = 4096, 256
 """Clips compared at once, with a query and with all others."""
-EMBED, PICTURES = "embed", "pictures.npy"
-"""Stage, and its file of vectors."""
 
 
 @dataclass(frozen=True)
@@ -93,12 +90,12 @@ def picture_vectors(dataset: Dataset) -> PictureVectors:
     parts: list[NDArray[np.float16]] = []
     networks: dict[str, str] = {}
     for folder in dataset.folders():
-        if (network := _network_of(folder)) is None:
+        if not (network := networks_of(folder).get("pictures")):
             continue
         networks.setdefault(network, folder.film_id)
         if not (rows := folder.read("embedded", Embedded)):
             continue
-        part_CPD = _read(folder.path / PICTURES)
+        part_CPD = read_vectors(folder.path / PICTURES)
         if part_CPD.ndim != 3 or len(part_CPD) != len(rows):
             raise UserError(f"{folder.path / PICTURES}: does not fit the table embedded; delete it and build again")
         clip_ids += [row.clip_id for row in rows]
@@ -147,7 +144,7 @@ def _picture(dataset: Dataset, path: Path, network: str) -> NDArray[np.float32]:
         picture_HWC = None
     if picture_HWC is None:
         raise UserError(f"{path} is neither the id of an embedded clip nor a picture")
-    files = _network_file(dataset, "pictures")
+    files = network_file(dataset, "pictures")
     if files.sha256 != network:
         raise UserError(f"{files.source} is not the network that embedded the clips; build again, or restore it")
     return OnnxPictureEncoder(files).vectors([np.asarray(picture_HWC, np.uint8)])
@@ -157,31 +154,4 @@ def _words(dataset: Dataset, words: str) -> NDArray[np.float32]:
     """Vector of words, shape (1, size)."""
     from pipeline.stages.embedding.words import WordEncoder
 
-    return WordEncoder(_network_file(dataset, "words")).vector(words)[None]
-
-
-def _network_file(dataset: Dataset, role: NetworkRole) -> NetworkFiles:
-    """Files of a network that the last build named."""
-    source = recorded(dataset.record.config, dataset.root).embed.named().get(role)
-    if source is None:
-        raise UserError(f"the last build named no network as `{role}` in [embed]; name one, and build")
-    found = find_network(source, role, fetch=True)
-    check_pins(dataset.root, [found], record=False)
-    return found
-
-
-def _network_of(folder: FilmFolder) -> str | None:
-    """Hash of the network that embedded the pictures of a film's clips; None if there are no vectors of these."""
-    embedded, cut = folder.stage_record(EMBED), folder.stage_record("cut")
-    if embedded is None or cut is None or embedded.ingredients["upstream"] != {"cut": cut.result}:
-        return None
-    made_by: Sequence[str] = embedded.ingredients["embed"].get("pictures", ())
-    return made_by[0] if made_by else None
-
-
-def _read(path: Path) -> NDArray[np.float16]:
-    try:
-        vectors: NDArray[np.float16] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read ({error}); run `animegamer build` to make it again") from error
-    return vectors
+    return WordEncoder(network_file(dataset, "words")).vector(words)[None]

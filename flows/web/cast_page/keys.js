@@ -22,8 +22,8 @@ const KEYS = [
 ];
 const REPEATED = new Set(["move", "along"]);
 
-/** Make keys work: `actions` maps the names in this table to functions. */
-export function listen(actions) {
+/** Make keys work: `actions` maps the names in this table to functions; while `waits` is true, no key does. */
+export function listen(actions, waits) {
   const table = Object.assign({}, ...KEYS.map(([, , keys]) => keys));
   at("keys").replaceChildren(...KEYS.flatMap(([shown, means]) => [
     element("dt", {}, ...shown.split(" ").map((key) => (key === "–" ? " – " : element("kbd", { textContent: key })))),
@@ -37,6 +37,6 @@ export function listen(actions) {
     const [name, ...given] = digit ? ["number", Number(digit[1])] : table[event.key.length === 1 ? event.key.toLowerCase() : event.key] ?? [];
     if (!name) return;
     event.preventDefault();
-    if (!event.repeat || REPEATED.has(name)) actions[name](...given);
+    if (!waits() && (!event.repeat || REPEATED.has(name))) actions[name](...given);
   });
 }

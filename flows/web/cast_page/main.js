@@ -7,6 +7,7 @@ import { Strip } from "./strip.js";
 
 let info, state, strip;
 let busy = Promise.resolve(); // actions go to the server one after the other
+let unforeseen = 0; // actions under way of which only the server knows the rows that they leave
 
 const say = (text, failed = false) => {
   at("said").textContent = text;
@@ -16,7 +17,7 @@ const say = (text, failed = false) => {
 /** Takes the rows that the server has, and shows them. */
 function take(found) {
   state = found;
-  strip.show(state.rows, state.names);
+  strip.show(state.rows);
   const decided = state.rows.filter((row) => row.open === false).reduce((sum, row) => sum + row.figures.length, 0);
   at("progress").textContent = `${decided.toLocaleString("en")} of ${counted(info.figures.length, info.what)} decided`;
   at("names").replaceChildren(...state.names.slice(0, 9).map(([name, count], index) => {
@@ -29,6 +30,9 @@ function take(found) {
 /** Sends an action; the rows come back when it is on the server's disk. */
 function act(does, { names = [], rows = [], figures = [] } = {}) {
   say("saving");
+  const isForeseen = ["name", "discard"].includes(does);
+  if (isForeseen) take({ ...state, rows: without(rows, new Set(figures)) }); // the next key is for the next row
+  else unforeseen += 1;
   busy = busy.then(async () => {
     try {
       const found = await post("api/actions", { does, names, rows, figures, version: state.version });
@@ -37,9 +41,18 @@ function act(does, { names = [], rows = [], figures = [] } = {}) {
     } catch (error) {
       if (!(error instanceof RequestError)) throw error;
       say(error.message, true);
-      if (error.status === 409) take(opened(await ask("api/rows")));
+      if (error.status) take(opened(await ask("api/rows")));
+    } finally {
+      if (!isForeseen) unforeseen -= 1;
     }
   });
+}
+
+/** The rows that are left, without some of them and without some figures of the others. */
+function without(rows, figures) {
+  const left = state.rows.filter((row) => !rows.includes(row.figures[0]));
+  if (!figures.size) return left;
+  return left.map((row) => ({ ...row, figures: row.figures.filter((place) => !figures.has(place)) })).filter((row) => row.figures.length);
 }
 
 /** Rows with a mark of those that still have no name. */
@@ -55,17 +68,17 @@ function target() {
 }
 
 function name(names) {
-  if (strip.row && names.length) act("name", { ...target(), names });
+  act("name", { ...target(), names });
 }
 
 const actions = {
   move: (by) => strip.move(by),
   along: (by) => strip.along(by),
-  accept: () => (strip.row?.proposal.length && !strip.marked().length ? name(strip.row.proposal) : actions.edit()),
-  edit: () => strip.row && strip.edit(state.names, name),
+  accept: () => (strip.row?.proposal && !strip.marked().length ? name(strip.row.proposal) : actions.edit()),
+  edit: () => strip.row && strip.edit(state.names, (names) => names.length && name(names)),
   number: (digit) => {
-    if (digit === 0) return strip.row && act("name", target());
-    if (state.names[digit - 1]) name([state.names[digit - 1][0]]);
+    if (strip.row && digit === 0) name([]);
+    else if (strip.row && state.names[digit - 1]) name([state.names[digit - 1][0]]);
   },
   discard: () => strip.row && act("discard", target()),
   mark: () => strip.mark(),
@@ -111,7 +124,7 @@ async function begin() {
   at("remarks").hidden = !info.remarks.length;
   at("remarks").replaceChildren(...info.remarks.map((text) => Object.assign(document.createElement("li"), { textContent: text })));
   take(opened(await ask("api/rows")));
-  listen(actions);
+  listen(actions, () => unforeseen > 0);
   at("help-button").onclick = actions.help;
   at("rows").focus();
 }

@@ -4,7 +4,9 @@ import { completed } from "./completion.js";
 import { at, clock, counted, element } from "./page.js";
 
 const ROWS = 40; // rows in the document at once
-const FEW = 12; // pictures of a row that is not unfolded
+const HEIGHT = 60; // of a picture, in pixels
+const LARGE = 96; // of a picture of the current row
+const LABEL = 220; // width of the label and the gaps beside it
 const MOST = 600; // pictures of an unfolded row
 
 export class Strip {
@@ -23,11 +25,12 @@ export class Strip {
     return this.rows[this.#place];
   }
 
-  /** Shows rows; the place stays, so that the next open row comes under the cursor. */
-  show(rows, names) {
+  /** Shows rows; the place stays, so that the next open row comes under the cursor, and after the last one the one before. */
+  show(rows) {
+    const open = rows.filter((row) => row.open).length;
+    const last = this.row?.open && open ? open : rows.length;
     this.rows = rows;
-    this.known = new Set(names.map(([name]) => name));
-    this.#place = Math.max(0, Math.min(this.#place, rows.length - 1));
+    this.#place = Math.max(0, Math.min(this.#place, last - 1));
     this.#leave();
   }
 
@@ -111,9 +114,10 @@ export class Strip {
     this.#draw();
   }
 
-  /** Pictures of a row on the screen: all, or some evenly in time. */
+  /** Pictures of a row on the screen: all, or as many as fit, evenly in time. */
   #shown({ figures }, isCurrent) {
-    const most = isCurrent && this.#unfolded ? MOST : FEW;
+    const width = figures.reduce((sum, place) => sum + this.#width(place, isCurrent ? LARGE : HEIGHT) + 4, 0) / figures.length;
+    const most = isCurrent && this.#unfolded ? MOST : Math.max(3, Math.floor((at("rows").clientWidth - LABEL) / width));
     return figures.length <= most ? figures : Array.from({ length: most }, (_, index) => figures[Math.floor((index * figures.length) / most)]);
   }
 
@@ -127,24 +131,29 @@ export class Strip {
   }
 
   #drawn(row, isCurrent) {
-    const label = element("div", { className: "label" }, ...this.#label(row));
     const pictures = this.#shown(row, isCurrent).map((place, index) => this.#drawnPicture(place, isCurrent && index === this.#picture));
+    const label = element("div", { className: "label" }, ...this.#label(row, pictures.length));
     const strip = element("div", { className: "pictures" }, ...pictures);
     const classes = ["row", row.open ? "open" : "done", isCurrent ? "current" : "", isCurrent && this.#unfolded ? "unfolded" : "", row === this.picked ? "picked" : ""];
     return element("section", { className: classes.join(" ").trim() }, label, strip);
   }
 
-  #label(row) {
+  #label(row, shown) {
     const what = { name: row.names.join(", ") || "nobody of the cast", discard: "discarded" }[row.does];
-    const lines = [element("b", { textContent: what ?? (row.proposal.length ? `${row.proposal.join(", ")}?` : "who?"), dir: "auto" })];
-    if (row.proposal.length) lines.push(element("small", { className: row.sure ? "sure" : "unsure", textContent: `${row.sure ? "sure" : "doubtful"}, ${row.likeness.toFixed(2)}` }));
-    lines.push(element("small", { textContent: counted(row.figures.length, this.info.what) }));
+    const proposed = row.proposal ? `${row.proposal.join(", ") || "nobody"}?` : "who?";
+    const lines = [element("b", { textContent: what ?? proposed, dir: "auto" })];
+    if (row.proposal) lines.push(element("small", { className: row.sure ? "sure" : "unsure", textContent: `${row.sure ? "sure" : "doubtful"}, ${row.likeness.toFixed(2)}` }));
+    const hidden = row.figures.length - shown;
+    lines.push(element("small", { textContent: counted(row.figures.length, this.info.what) + (hidden ? `, ${shown} shown` : "") }));
     return lines;
   }
 
+  #width(place, height) {
+    return Math.round(Math.min(2, Math.max(0.4, this.info.figures[place][2])) * height);
+  }
+
   #drawnPicture(place, isAt) {
-    const [, , shape] = this.info.figures[place];
-    const picture = element("img", { src: `api/figures/${place}.jpg?${this.info.mark}`, alt: "", loading: "lazy", width: Math.round(Math.min(2, shape) * 96), height: 96 });
+    const picture = element("img", { src: `api/figures/${place}.jpg?${this.info.mark}`, alt: "", loading: "lazy", width: this.#width(place, LARGE), height: LARGE });
     return element("span", { className: `${isAt ? "at" : ""} ${this.#marked.has(place) ? "marked" : ""}`.trim() }, picture);
   }
 

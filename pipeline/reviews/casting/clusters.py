@@ -60,7 +60,8 @@ def halves(vectors_ND: NDArray[np.float32]) -> NDArray[np.bool_]:
             break
         half_N = nearer_N
         centres_2D = np.stack([mean_of(vectors_ND[~half_N]), mean_of(vectors_ND[half_N])])
-    return half_N ^ half_N[0]
+    moved_N: NDArray[np.bool_] = half_N ^ half_N[0]
+    return moved_N
 
 
 def mean_of(vectors_ND: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -9,9 +9,10 @@ Without a detector of figures and an encoder of characters, each embedded pictur
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby, pairwise, product
 from pathlib import Path
 
@@ -187,11 +188,25 @@ def cut_out(dataset: Dataset, figures: Sequence[Figure]) -> Iterator[tuple[int, 
     for own in places.values():
         clip = figures[own[0]].clip
         path = dataset.folder(clip.film_id).clip_path(clip.clip_id)
-        frames = [figures[place].frame for place in own]
-        frames_THWC = read_frames(path, lambda _, frames=frames: frames, clip.width, clip.height)
+        frames_THWC = read_frames(path, partial(_frames, [figures[place] for place in own]), clip.width, clip.height)
         for place, picture_HWC in zip(own, frames_THWC, strict=True):
             left, top, right, bottom = figures[place].pixels
             yield place, picture_HWC[top:bottom, left:right]
+
+
+def figure_counts(folder: FilmFolder) -> dict[str, int]:
+    """Return the most figures on a picture of each clip of a film, by clip id; empty if no detector looked for them."""
+    if "figures" not in networks_of(folder):
+        return {}
+    counts = Counter((row.clip_id, row.frame) for row in folder.read("figures", FoundFigure))
+    most = dict.fromkeys((row.clip_id for row in folder.read("embedded", Embedded)), 0)
+    for (clip_id, _), count in counts.items():
+        most[clip_id] = max(most[clip_id], count)
+    return most
+
+
+def _frames(figures: Sequence[Figure], _: int) -> list[int]:
+    return [figure.frame for figure in figures]
 
 
 def _of_detector(folder: FilmFolder, clips: dict[str, Clip], sha256: str) -> Iterator[Figure]:

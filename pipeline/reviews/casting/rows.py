@@ -56,9 +56,10 @@ class Row:
     does: Deed | None
     """What was said about them; None for a cluster."""
     names: Names = ()
-    proposal: Names = ()
+    proposal: Names | None = None
+    """Names of the nearest named figures; empty: nobody of the cast."""
     likeness: float = 0.0
-    """Likeness to the nearest figures with the proposed names."""
+    """Likeness to these figures."""
     sure: bool = False
 
     @property
@@ -136,7 +137,7 @@ class Casting:
     def accept(self) -> int:
         """Give all sure proposals their names, as one action; return their number."""
         sure = [row for row in self.rows() if row.is_open and row.sure]
-        self._store([("name", row.figures, row.proposal) for row in sure])
+        self._store([("name", row.figures, row.proposal or ()) for row in sure])
         return len(sure)
 
     def undo(self) -> bool:
@@ -200,7 +201,7 @@ class Casting:
         """Open rows with the names of the nearest named figures: whole clusters of them, and the cast folder's."""
         known: dict[tuple[Names, int], list[int]] = defaultdict(list)
         for place, standing in enumerate(standings):
-            if standing and standing.names:
+            if standing and standing.does == "name":
                 known[standing.names, int(self.cluster_N[place])].append(place)
         vectors_ND = self.figures.vectors_ND
         means = [vectors_ND[places].mean(axis=0) for places in known.values()]
@@ -217,8 +218,8 @@ class Casting:
     def _proposed(self, row: Row, likeness_K: NDArray[np.float32], of: Sequence[Names]) -> Row:
         best = int(likeness_K.argmax())
         others = [float(one) for one, names in zip(likeness_K, of, strict=True) if names != of[best]]
-        near, far = 1 - float(likeness_K[best]), 1 - max(others, default=-1.0)
-        sure = near <= SURE_REACH * (1 - self.least) and far >= SURE_RATIO * near
+        near, far = 1 - float(likeness_K[best]), 1 - max(others, default=0.0)
+        sure = bool(others) and near <= SURE_REACH * (1 - self.least) and far >= SURE_RATIO * near
         return Row(row.figures, row.does, proposal=of[best], likeness=1 - near, sure=sure)
 
 

@@ -1,0 +1,120 @@
+"""Cast page in a real Chromium: from nothing to named clips by keys alone, and back by undo."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from flows.web.cast_app import CastPage, CastTask, make_app
+from flows.web.page_server import PageServer
+from pipeline.core.store import Dataset
+from pipeline.reviews.casting.names import read_cast_file
+from pipeline.reviews.decisions import read_decisions
+from tests.support.datasets.embedded import LEFT, RIGHT, embedded_dataset
+from tests.support.servers.played_page import CONTRASTS, opened, serving
+
+SIZE = (1280, 900)
+
+
+@dataclass
+class Cast:
+    address: str
+    page: CastPage
+
+
+@contextmanager
+def casting(dataset: Dataset, root: Path) -> Iterator[Cast]:
+    page = CastPage.of(dataset, CastTask("anna", root / "review.jsonl", root / "cast"))
+    with serving(PageServer(make_app(page), lambda: None), 0) as address:
+        yield Cast(address, page)
+
+
+def keys(page: Page, *pressed: str) -> None:
+    """Press keys one after the other; type what follows an equals sign; wait for what follows a question mark."""
+    for key in pressed:
+        if key.startswith("="):
+            page.keyboard.type(key[1:])
+        elif key.startswith("?"):
+            expect(page.locator("#said")).to_contain_text(key[1:])
+        else:
+            page.keyboard.press(key)
+
+
+def label(page: Page) -> str:
+    return page.locator(".current .label b").inner_text()
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+def test_figures_are_named_split_merged_and_written_by_keys_alone(chromium: Browser, tmp_path: Path) -> None:
+    dataset = embedded_dataset(tmp_path, [LEFT, RIGHT])
+    with casting(dataset, tmp_path) as cast, opened(chromium, cast, SIZE) as page:
+        expect(page.locator(".row.current")).to_be_visible()
+        rows = page.locator(".row.open")
+        before, figures = rows.count(), len(cast.page.figures.items)
+        sizes = [len(row.figures) for row in cast.page.casting.rows()]
+        keys(page, "Enter", "=Hana", "Enter", "?saved")  # 1. A new name goes to the whole row.
+        expect(page.locator("#progress")).to_have_text(f"{sizes[0]} of {figures} figures decided")
+        keys(
+            page, "n", "=ha", "Tab", "=, Søren", "Enter", "?saved", "1", "?saved"
+        )  # 2. Completion, two names, a number.
+        expect(rows).to_have_count(before - 3)
+        assert label(page) in ("Hana?", "Hana, Søren?")
+        keys(page, "Space", "Space", "x", "?saved: 2", "z", "?undone")  # 3. Marked pictures alone, and undo.
+        keys(page, "s", "?saved")  # 4. Split, merge again, nobody.
+        expect(rows).to_have_count(before - 2)
+        keys(page, "m", "?another row", "ArrowDown", "m", "?saved", "0", "?saved")
+        assert {line.does for line in read_cast_file(dataset.root / "cast.jsonl").actions()} == {"name", "group"}
+        for _ in range(rows.count()):
+            keys(page, "2", "?saved")
+        expect(rows).to_have_count(0)
+        keys(page, "w", "?clips have their characters")  # 5. Characters of clips, and pictures of single characters.
+        written = [line.value for line in read_decisions(tmp_path / "review.jsonl").decisions]
+        assert len(written) == len({figure.clip.clip_id for figure in cast.page.figures.items})
+        assert set(written) <= {("Hana",), ("Hana", "Søren"), ("Søren",), ()}
+        assert sorted(path.name for path in (tmp_path / "cast").iterdir()) == ["Hana", "Søren"]
+        page.reload()
+        expect(page.locator("#progress")).to_have_text(f"{figures} of {figures} figures decided")
+        keys(page, "?", "Escape")
+        assert [found for found in page.evaluate(CONTRASTS) if found[1] < 4.5] == []
+
+
+def test_rows_that_somebody_else_changed_are_not_acted_on(tmp_path: Path) -> None:
+    dataset = embedded_dataset(tmp_path)
+    with casting(dataset, tmp_path) as cast, httpx.Client(base_url=cast.address, verify=False) as http:
+        found = http.get("/api/rows").json()
+        act = {"does": "name", "names": ["Hana"], "rows": [found["rows"][0]["figures"][0]], "version": found["version"]}
+        assert http.post("/api/actions", json=act).json()["names"] == [["Hana", len(found["rows"][0]["figures"])]]
+        assert http.post("/api/actions", json=act).status_code == 409
+        wrong = [{"rows": [10**6]}, {"figures": [-1]}, {"names": ["a/b"]}, {"does": "paint"}]
+        for change in wrong:
+            assert http.post("/api/actions", json=act | {"version": 1} | change).status_code == 422
+        assert http.get("/api/figures/0.jpg").headers["content-type"] == "image/jpeg"
+        assert http.get("/api/figures/999999.jpg").status_code == 404
+        cast.page.dataset.folders()[0].clip_path(cast.page.figures.items[-1].clip.clip_id).unlink()
+        assert http.get(f"/api/figures/{len(cast.page.figures.items) - 1}.jpg").status_code == 404
+
+
+@pytest.mark.slow
+def test_a_killed_server_loses_no_name(tmp_path: Path) -> None:
+    dataset = embedded_dataset(tmp_path)
+    command = [sys.executable, "-m", "flows.cli", "cast", str(dataset.root), "--port", "0", "--reviewer", "anna"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as server:
+        assert server.stdout
+        address = next(word for line in server.stdout for word in line.split() if word.startswith("http://"))
+        with httpx.Client(base_url=address, verify=False) as http:
+            act = {"does": "name", "names": ["Hana"], "figures": [0, 1], "version": 0}
+            assert http.post("/api/actions", json=act).status_code == 200
+        server.send_signal(signal.SIGKILL)
+    assert CastPage.of(dataset, CastTask("anna", tmp_path / "r.jsonl", tmp_path / "cast")).casting.names() == [
+        ("Hana", 2)
+    ]
