@@ -116,7 +116,7 @@ class CastPage:
         if action.does == "undo":
             done = "undone" if self.casting.undo() else "nothing to undo"
         elif action.does == "accept":
-            done = f"{self.casting.accept()} sure proposals accepted"
+            done = f"{self.casting.accept()} near proposals accepted"
         elif action.does == "split":
             self.casting.split(sorted(places))
         elif places:
@@ -234,7 +234,7 @@ def _as_json(row: Row) -> dict[str, Any]:
         "names": row.names,
         "proposal": row.proposal,
         "likeness": round(row.likeness, 3),
-        "sure": row.sure,
+        "near": row.near,
     }
 
 

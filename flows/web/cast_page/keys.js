@@ -14,7 +14,7 @@ const KEYS = [
   ["s", "split: the marked pictures, or the less alike half, become a row", { s: ["split"] }],
   ["m", "merge: once on the first row, once on the second", { m: ["merge"] }],
   ["e", "show all pictures of the row, or a few", { e: ["unfold"] }],
-  ["a", "accept all sure proposals", { a: ["acceptAll"] }],
+  ["a", "accept all near proposals", { a: ["acceptAll"] }],
   ["z", "undo", { z: ["undo"] }],
   ["w", "write characters to the review file, and pictures to the cast folder", { w: ["write"] }],
   ["Esc", "mark nothing, merge nothing", { Escape: ["escape"] }],

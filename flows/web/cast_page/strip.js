@@ -142,7 +142,7 @@ export class Strip {
     const what = { name: row.names.join(", ") || "nobody of the cast", discard: "discarded" }[row.does];
     const proposed = row.proposal ? `${row.proposal.join(", ") || "nobody"}?` : "who?";
     const lines = [element("b", { textContent: what ?? proposed, dir: "auto" })];
-    if (row.proposal) lines.push(element("small", { className: row.sure ? "sure" : "unsure", textContent: `${row.sure ? "sure" : "doubtful"}, ${row.likeness.toFixed(2)}` }));
+    if (row.proposal) lines.push(element("small", { className: row.near ? "near" : "doubtful", textContent: `${row.near ? "near" : "doubtful"}, ${row.likeness.toFixed(2)}` }));
     const hidden = row.figures.length - shown;
     lines.push(element("small", { textContent: counted(row.figures.length, this.info.what) + (hidden ? `, ${shown} shown` : "") }));
     return lines;

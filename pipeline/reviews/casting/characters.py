@@ -1,4 +1,4 @@
-"""What follows from the names of figures: characters of clips in the review file, and pictures in the cast folder.
+"""Consequences of names: characters of clips in the review file, and pictures in the cast folder.
 
     written = write_characters(dataset, path, casting)
     pictures = write_references(dataset, folder, casting)

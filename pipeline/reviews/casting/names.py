@@ -52,7 +52,7 @@ class CastLine(Record):
 
 @dataclass(frozen=True)
 class Standing:
-    """What counts about a figure: the newest action, and its line."""
+    """Newest action about a figure, and its line."""
 
     line: int
     """Place of its line among those that count."""

@@ -39,8 +39,8 @@ from pipeline.reviews.casting.names import (
 )
 
 Names = tuple[str, ...]
-SURE_REACH, SURE_RATIO = 2.0, 1.25
-"""A proposal is sure within this many times the usual distance, if other names are this many times as far."""
+NEAR_REACH, NEAR_RATIO = 2.0, 1.25
+"""A proposal is near within this many times the usual distance, if other names are this many times as far."""
 
 
 class InvalidActionError(UserError):
@@ -54,13 +54,13 @@ class Row:
     figures: tuple[int, ...]
     """Their places among all figures, in time order."""
     does: Deed | None
-    """What was said about them; None for a cluster."""
+    """Newest action about them; None for a cluster."""
     names: Names = ()
     proposal: Names | None = None
     """Names of the nearest named figures; empty: nobody of the cast."""
     likeness: float = 0.0
     """Likeness to these figures."""
-    sure: bool = False
+    near: bool = False
 
     @property
     def is_open(self) -> bool:
@@ -114,7 +114,7 @@ class Casting:
         rows = [self._row(places, standings[places[0]]) for places in self._parts(standings).values()]
         still_open = self._with_proposals([row for row in rows if row.is_open], standings)
         doubtful_first = bool(self.references)
-        still_open.sort(key=lambda row: (doubtful_first and row.sure, -len(row.figures), row.figures))
+        still_open.sort(key=lambda row: (doubtful_first and row.near, -len(row.figures), row.figures))
         order: tuple[Deed, ...] = ("name", "discard")
         done = [row for row in rows if not row.is_open]
         return still_open + sorted(done, key=lambda row: (order.index(row.does or "discard"), not row.names, row.names))
@@ -135,10 +135,10 @@ class Casting:
             self.act("group", [place for place, is_moved in zip(places, half_N, strict=True) if is_moved])
 
     def accept(self) -> int:
-        """Give all sure proposals their names, as one action; return their number."""
-        sure = [row for row in self.rows() if row.is_open and row.sure]
-        self._store([("name", row.figures, row.proposal or ()) for row in sure])
-        return len(sure)
+        """Give all near proposals their names, as one action; return their number."""
+        near = [row for row in self.rows() if row.is_open and row.near]
+        self._store([("name", row.figures, row.proposal or ()) for row in near])
+        return len(near)
 
     def undo(self) -> bool:
         """Take back the newest action of this person; return False if there is none."""
@@ -218,9 +218,9 @@ class Casting:
     def _proposed(self, row: Row, likeness_K: NDArray[np.float32], of: Sequence[Names]) -> Row:
         best = int(likeness_K.argmax())
         others = [float(one) for one, names in zip(likeness_K, of, strict=True) if names != of[best]]
-        near, far = 1 - float(likeness_K[best]), 1 - max(others, default=0.0)
-        sure = bool(others) and near <= SURE_REACH * (1 - self.least) and far >= SURE_RATIO * near
-        return Row(row.figures, row.does, proposal=of[best], likeness=1 - near, sure=sure)
+        here, there = 1 - float(likeness_K[best]), 1 - max(others, default=0.0)
+        near = bool(others) and here <= NEAR_REACH * (1 - self.least) and there >= NEAR_RATIO * here
+        return Row(row.figures, row.does, proposal=of[best], likeness=1 - here, near=near)
 
 
 @dataclass

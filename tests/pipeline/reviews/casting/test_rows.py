@@ -66,12 +66,12 @@ def test_split_and_merge_are_kept_and_undone(dataset: Dataset) -> None:
     assert casting.rows()[0] == row
 
 
-def test_accepting_sure_proposals_is_one_action(dataset: Dataset) -> None:
+def test_accepting_near_proposals_is_one_action(dataset: Dataset) -> None:
     casting = casting_of(dataset)
     casting.act("name", casting.rows()[0].figures, ["Hana"])
     before = casting.rows()
     accepted = casting.accept()
-    assert accepted == sum(row.sure for row in before if row.is_open)
+    assert accepted == sum(row.near for row in before if row.is_open)
     if accepted:
         casting.undo()
     assert casting.rows() == before
@@ -171,7 +171,7 @@ def test_figures_are_matched_to_a_cast_folder(tmp_path: Path) -> None:
     assert {row.proposal for row in matched} == {("Hana",)}
     likest = max(matched, key=lambda row: row.likeness)
     assert set(likest.figures) == set(rows[0].figures)
-    assert [row.sure for row in matched] == sorted(row.sure for row in matched)
+    assert [row.near for row in matched] == sorted(row.near for row in matched)
     onnx.picture_encoder(tmp_path / "pictures.onnx", seed=9)
     with pytest.raises(UserError, match="network"):
         reference_vectors(dataset, casting.figures, tmp_path / "cast")
