@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.core.config import NetworkRole, recorded
+from pipeline.core.config import recorded
+from pipeline.core.embed_settings import NetworkRole
 from pipeline.core.errors import UserError
 from pipeline.core.measurements import Embedded
 from pipeline.core.store import Dataset, FilmFolder

@@ -9,7 +9,8 @@ import cv2
 import numpy as np
 import pytest
 
-from pipeline.core.config import Config, EmbedSettings
+from pipeline.core.config import Config
+from pipeline.core.embed_settings import EmbedSettings
 from pipeline.core.errors import UserError
 from pipeline.core.records import Clip
 from pipeline.core.stage import perform
