@@ -2,6 +2,7 @@
 
     .venv/bin/python -m benchmarks.season                       four seasons of 24 episodes of three minutes; hours
     .venv/bin/python -m benchmarks.season --episodes 6 --chunks 3 --seeds 0 1       smaller ones
+    .venv/bin/python -m benchmarks.season --seeds 2 --films season                  only write the episodes
 
 Episodes are 256x144, encoded at CRF 18 to 38, and go through the stages crop, cut and looks, without text. Seasons of
 seeds from 2 on are kept aside. The CPU of the comparison is a share of the CPU of these stages.
@@ -23,7 +24,16 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.season.compose import CRFS, Truth, compose, read_source, truth_of, write_episode
+from benchmarks.season.compose import (
+    CRFS,
+    THEME_SECONDS,
+    Episode,
+    Truth,
+    compose,
+    read_source,
+    truth_of,
+    write_episode,
+)
 from examples.bunny.film import ATTRIBUTION, fetch_bunny
 from pipeline.core.config import (
     ClipSettings,
@@ -116,12 +126,18 @@ def measured(path: Path, dataset: Dataset) -> FilmFolder:
     return folder
 
 
-def run(seed: int, count: int, chunks: int, source_THWC: NDArray[np.uint8], root: Path) -> tuple[Score, float, float]:
-    """Compose, measure and compare a season; return its score, and CPU seconds of the stages and the comparison."""
-    season, dataset = compose(seed, count, chunks), Dataset(root / "data")
-    paths = [root / f"{number:02d}.mkv" for number in range(1, count + 1)]
+def write_season(seed: int, season: Sequence[Episode], source_THWC: NDArray[np.uint8], root: Path) -> list[Path]:
+    """Encode the episodes as `01.mkv` and so on, each at its quality."""
+    root.mkdir(parents=True, exist_ok=True)
+    paths = [root / f"{number:02d}.mkv" for number in range(1, len(season) + 1)]
     for number, (path, episode) in enumerate(zip(paths, season, strict=True)):
         write_episode(path, source_THWC, episode, random.Random(100 * seed + number).randint(*CRFS))
+    return paths
+
+
+def run(seed: int, season: Sequence[Episode], source_THWC: NDArray[np.uint8], root: Path) -> tuple[Score, float, float]:
+    """Write, measure and compare a season; return its score, and CPU seconds of the stages and the comparison."""
+    dataset, paths = Dataset(root / "data"), write_season(seed, season, source_THWC, root)
     started = cpu_seconds()
     folders = [measured(path, dataset) for path in paths]
     done = cpu_seconds()
@@ -142,6 +158,10 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3], help="seasons to compose")
     parser.add_argument("--episodes", type=int, default=24, help="episodes of a season")
     parser.add_argument("--chunks", type=int, default=5, help="chunks of story in an episode, 20 seconds each")
+    parser.add_argument(
+        "--theme-seconds", type=float, nargs=2, default=THEME_SECONDS, help="opening and ending, up to 90 seconds each"
+    )
+    parser.add_argument("--films", type=Path, help="only write the episodes, to a folder for each seed in this one")
     options = parser.parse_args()
     console, table = (
         Console(width=150),
@@ -152,9 +172,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         source_THWC = read_source(fetch_bunny(), SIZE, Path(folder) / "source.raw")
         for seed in options.seeds:
-            root = Path(folder) / str(seed)
-            root.mkdir()
-            score, stages, comparison = run(seed, options.episodes, options.chunks, source_THWC, root)
+            season = compose(seed, options.episodes, options.chunks, options.theme_seconds)
+            if options.films:
+                write_season(seed, season, source_THWC, options.films / str(seed))
+                continue
+            score, stages, comparison = run(seed, season, source_THWC, Path(folder) / str(seed))
             near = sum(error <= 0.5 for error in score.errors)
             table.add_row(
                 f"{seed}, {'kept aside' if seed > 1 else 'tuned on'}",
@@ -166,7 +188,8 @@ def main() -> None:
                 f"{max(score.errors):.2f} s",
                 f"{100 * comparison / stages:.1f}% of {stages:.0f} s",
             )
-    console.print(table)
+    if not options.films:
+        console.print(table)
     console.print(ATTRIBUTION)
 
 

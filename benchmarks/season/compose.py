@@ -34,6 +34,8 @@ _LAST_FRAME = 500 * FPS
 _CORNER = 0.55
 """Side of a corner, as a share of the picture."""
 _OPENING_A, _OPENING_B, _ENDING, _EYECATCH = 30.0, 200.0, 300.0, 400.0
+THEME_SECONDS = 22.0, 20.0
+"""Lengths of opening and ending."""
 _PAGE_SECONDS = 4.0
 """Time for which a page of credits stays."""
 
@@ -67,10 +69,13 @@ class Truth:
 Episode = tuple[Piece, ...]
 
 
-def compose(seed: int, count: int, story_chunks: int = 5) -> list[Episode]:
+def compose(
+    seed: int, count: int, story_chunks: int = 5, theme_seconds: Sequence[float] = THEME_SECONDS
+) -> list[Episode]:
     """Return a season of episodes; at five chunks of story, each lasts about three minutes.
 
     The second half has another opening, if that leaves two episodes with each, and one episode has none.
+    `theme_seconds`: lengths of opening and ending, up to 90 seconds.
     """
     rng = random.Random(seed)
     chunks = [(view, start) for view in _VIEWS for start in _STORY]
@@ -85,7 +90,7 @@ def compose(seed: int, count: int, story_chunks: int = 5) -> list[Episode]:
     for number, story in enumerate(stories):
         cold = [replace(story[0], frames=FPS * rng.choice((0, 0, 4, 9)))]
         rest = [replace(story[0], start=story[0].start + cold[0].frames, frames=story[0].frames - cold[0].frames)]
-        opening = _piece("opening", _OPENING_A if number < with_first else _OPENING_B, 22, 0, credits=-1)
+        opening = _piece("opening", _OPENING_A if number < with_first else _OPENING_B, theme_seconds[0], 0, -1)
         middle = 1 + story_chunks // 2
         parts = [
             *(_shots("recap", stories[number - 1], rng) if number else ()),
@@ -95,7 +100,7 @@ def compose(seed: int, count: int, story_chunks: int = 5) -> list[Episode]:
             *story[1:middle],
             _piece("repeated", _EYECATCH, 4, 0),
             *story[middle:],
-            _piece("ending", _ENDING, 20, 0, credits=1000 * seed + number),
+            _piece("ending", _ENDING, theme_seconds[1], 0, credits=1000 * seed + number),
             *(_shots("preview", stories[number + 1], rng) if number + 1 < count else ()),
         ]
         episodes.append(tuple(part for part in parts if part.frames))

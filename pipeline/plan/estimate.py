@@ -10,8 +10,8 @@ the pixels of a clip with default settings:
 
     clips n   = CLIPS_A_SECOND * s * 2 / (seconds between clip starts)
     CPU       = OPENING + s * (CUT_BASE + CUT_MEGAPIXEL * p) * r / 24
-              + n q * (flow + looks + text + publishing)    seconds
-    disk      = 2 n q * CLIP_BYTES                  the clip, and its copy in a shard
+              + n q * (flow + looks + text + publishing) + n * sound    seconds
+    disk      = 2 n * (q * CLIP_BYTES + sound)      the clip, and its copy in a shard
     requests  = questions * n * KEPT_SHARE          in a measured film: questions * clips without stored replies
 """
 
@@ -40,7 +40,10 @@ CUT_BASE, CUT_MEGAPIXEL = 0.020, 0.085
 """CPU seconds to decode and cut a second of film: base, and more for each megapixel."""
 FLOW, LOOKS, TEXT, PUBLISHING = 0.08, 0.035, 0.07, 0.01
 """CPU seconds a clip of 720x480: OpenCV DIS, looks without text, text detection, shards and pages."""
-CLIP_BYTES = 385_000
+SOUND = 0.05
+"""CPU seconds for each second of a clip's sound: AAC takes most of them."""
+CLIP_BYTES, SOUND_BYTES = 385_000, 16_500
+"""Bytes of a clip of 720x480 without its sound, and of a second of its sound."""
 CLIP_PIXELS = 720 * 480 * 16
 START_SECONDS = 3.0
 """CPU seconds of the command besides its films: imports, the text detector."""
@@ -72,7 +75,8 @@ def estimate(plan: Plan) -> Estimate:
         cpu_seconds += _cpu_seconds(folder.film, used, made, left, plan.config)
         if "captions" in left and plan.config.captions.captioner == "server":
             requests += _asked(folder, stages, made) * (2 if plan.request.cast else 1)
-    gigabytes = 2 * clips * CLIP_BYTES * _clip_size(plan.config) / 1e9
+    sound = SOUND_BYTES * _sound_seconds(plan.config)
+    gigabytes = 2 * clips * (CLIP_BYTES * _clip_size(plan.config) + sound) / 1e9
     start = START_SECONDS if plan.unfinished else 0
     return Estimate(
         films=len(plan.unfinished),
@@ -93,12 +97,17 @@ def _clip_size(config: Config) -> float:
     return config.clips.width * config.clips.height * config.clips.frames / CLIP_PIXELS
 
 
+def _sound_seconds(config: Config) -> float:
+    return config.sound.keep * config.clips.frames / float(config.clips.fps)
+
+
 def _cpu_seconds(film: Film, seconds: float, clips: float, left: set[str], config: Config) -> float:
     per_clip = {"motion": FLOW if config.motion.model == "dis" else 0.0, "looks": LOOKS + TEXT * config.looks.text}
     cost = PUBLISHING + sum(each for stage, each in per_clip.items() if stage in left)
     decode = CUT_BASE + CUT_MEGAPIXEL * film.width * film.height / 1e6
     cut = OPENING + seconds * decode * float(film.fps) / 24 if "cut" in left else 0.0
-    return cut + clips * cost * _clip_size(config)
+    sound = SOUND * _sound_seconds(config) if "sound" in left else 0.0
+    return cut + clips * (cost * _clip_size(config) + sound)
 
 
 def _asked(folder: FilmFolder, stages: Sequence[Stage], clips: float) -> float:

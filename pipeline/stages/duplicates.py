@@ -162,14 +162,15 @@ def _candidates(table: _Table, distance: int, gap_seconds: float) -> NDArray[np.
     hashes_M4 = table.hashes_NF4[clip_M, frame_M]
     alone = np.unique(np.column_stack([clip_M.astype(np.uint64), hashes_M4]), axis=0)  # held frames count once
     clip_M, hashes_M4 = alone[:, 0].astype(np.int64), np.ascontiguousarray(alone[:, 1:])
-    found = [np.empty((0, 2), np.int64)]
+    count, codes = len(table.film_N), [np.empty(0, np.int64)]
 
     def may_pair(left: NDArray[np.intp], right: NDArray[np.intp]) -> Mask:
         return table.may_repeat(clip_M[left], clip_M[right], gap_seconds)
 
     for left, right in near_pairs(hashes_M4, may_pair, distance):
-        found.append(np.sort(np.stack([clip_M[left], clip_M[right]], axis=1), axis=1)[:, ::-1])
-    return np.unique(np.concatenate(found), axis=0)
+        one, other = clip_M[left], clip_M[right]
+        codes.append(np.unique(np.maximum(one, other) * count + np.minimum(one, other)))
+    return np.stack(np.divmod(np.unique(np.concatenate(codes)), max(count, 1)), axis=1)
 
 
 def _along_copies(table: _Table, found_P2: NDArray[np.int64]) -> NDArray[np.int64]:

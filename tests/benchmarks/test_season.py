@@ -51,7 +51,7 @@ def test_no_moment_is_in_two_stories_and_the_truth_covers_all_other_pieces(seed:
 
 @pytest.mark.slow
 def test_a_season_of_two_short_episodes_is_scored(tmp_path: Path) -> None:
-    score, stages, comparison = run(0, 2, 1, Drawn(), tmp_path)
+    score, stages, comparison = run(0, compose(0, 2, 1), Drawn(), tmp_path)
     repeats = score.clips[0]
     assert repeats > 20
     assert score.clips[1] == repeats

@@ -13,8 +13,10 @@ from pipeline.core.records import AudioTrack
 from pipeline.core.store import Dataset
 from pipeline.plan.build_plan import Plan, make_plan
 from pipeline.plan.episodes import episode_notices, name_of_episode, with_episodes
+from pipeline.plan.film_stages import planned_stages
 from pipeline.plan.request import BuildRequest
 from pipeline.plan.workspace import Workspace
+from pipeline.stages.motion_levels import PUBLISHED_EDGES
 from tests.support import records
 from tests.support.media.films import make_film
 
@@ -117,6 +119,20 @@ def test_blocks_of_films_correct_names_and_the_last_one_counts() -> None:
     assert (alone.language, alone.skip) == (None, None)
     assert [film.skip for film in with_episodes(named, ())] == [None, None, None]
     assert names == [("Kiki's Delivery", 1, 1), ("Kiki's Delivery", 2, 5), (None, None, None)]
+
+
+def test_a_corrected_name_makes_no_stage_run_again(tmp_path: Path) -> None:
+    corrected = checked({"films": [{"match": "*", "series": "Ponyo", "season": 2, "episode": 3}]}, "test")
+
+    def made_from(config: Config) -> list[object]:
+        [film] = with_episodes([records.film("Kiki - 01.mkv")], config.films)
+        names.append(film.episode_name)
+        stages = planned_stages(BuildRequest(films=(film.name,), out=tmp_path, config=config), PUBLISHED_EDGES)
+        return [(stage.ingredients(), stage.film_ingredients(film)) for stage in stages]
+
+    names: list[str] = []
+    assert made_from(Config()) == made_from(corrected)
+    assert names == ["Kiki, episode 1", "Ponyo, season 2, episode 3"]
 
 
 def test_a_range_beyond_the_end_is_named_with_its_films() -> None:

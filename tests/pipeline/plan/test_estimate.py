@@ -51,6 +51,13 @@ def test_the_film_of_the_demo_is_estimated_within_half_as_much_again(tmp_path: P
     assert whole.film_hours == pytest.approx(BUNNY_SECONDS / 3600)
 
 
+def test_sound_adds_its_share(tmp_path: Path) -> None:
+    """Measured: the sound of 60 clips of the film took 6.2 CPU seconds, and 2 MB beside the clips."""
+    silent, loud = estimated(tmp_path), estimated(tmp_path, left=7, sound={"keep": True})
+    assert 6.2 / 60 / 1.5 < 3600 * (loud.cpu_hours - silent.cpu_hours) / loud.clips < 6.2 / 60 * 1.5
+    assert 2 * 2e-3 / 60 / 1.5 < (loud.gigabytes - silent.gigabytes) / loud.clips < 2 * 2e-3 / 60 * 1.5
+
+
 def test_requests_are_those_of_a_server_and_twice_as_many_with_a_cast(tmp_path: Path) -> None:
     server = {"captioner": "server"}
     alone, with_cast = estimated(tmp_path, captions=server), estimated(tmp_path, cast="cast", captions=server)

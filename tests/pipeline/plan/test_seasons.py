@@ -16,9 +16,11 @@ FPS = 8
 SHARED = [np.random.default_rng(seed).bytes(32).hex() for seed in range(20 * FPS)]
 
 
-def episode(dataset: Dataset, number: int, opening_at: int, *, is_hashed: bool = True) -> FilmFolder:
+def episode(
+    dataset: Dataset, number: int, opening_at: int, *, series: str | None = "Kiki", is_hashed: bool = True
+) -> FilmFolder:
     """An episode of 60 seconds with an opening of 20; only 12 seconds in its middle are in clips."""
-    film = records.film(f"Kiki - {number:02d}.mkv", seconds=60, series="Kiki", episode=number)
+    film = records.film(f"{series} - {number:02d}.mkv", seconds=60, series=series, episode=series and number)
     random = np.random.default_rng(100 + number)
     hashes = [random.bytes(32).hex() for _ in range(60 * FPS)]
     hashes[opening_at * FPS : (opening_at + 20) * FPS] = SHARED
@@ -57,6 +59,13 @@ def test_an_opening_is_found_beyond_the_clips_and_not_looked_for_again(tmp_path:
         ("opening", pytest.approx(8, abs=0.1), pytest.approx(28, abs=0.1)),
     ]
     assert compare_episodes(dataset, ids) == []
+
+
+def test_two_series_and_a_film_with_the_same_pictures_are_not_compared(tmp_path: Path) -> None:
+    dataset = Dataset(tmp_path)
+    folders = [episode(dataset, 1, 5, series=series) for series in ("Kiki", "Ponyo", None)]
+    assert compare_episodes(dataset, [folder.film_id for folder in folders]) == []
+    assert repeats(folders) == []
 
 
 def test_a_film_that_was_cut_before_there_were_hashes_is_compared_by_its_clips(tmp_path: Path) -> None:

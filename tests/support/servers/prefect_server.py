@@ -89,12 +89,12 @@ class PrefectServer:
                 stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
 
-    def run(self, *command: str, changes: Mapping[str, str] | None = None) -> str:
+    def run(self, *command: str, changes: Mapping[str, str] | None = None, seconds: float = WAIT_SECONDS) -> str:
         """Run a command of the environment to its end and return its output; failure is an error."""
         done = subprocess.run(
             [BIN / command[0], *command[1:]], cwd=self.folder, env={**self.environment, **(changes or {})},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            timeout=WAIT_SECONDS, check=False,
+            timeout=seconds, check=False,
         )  # fmt: skip
         if done.returncode:
             raise CommandFailedError(done.stdout)
