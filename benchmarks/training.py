@@ -28,6 +28,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from models.frames import LATENT_CHANNELS
 from models.game_model import GameModel, mistral_of, wrap_language_model
+from models.prompt_batch import PromptBatch
 from models.shot_decoder import (
     SPATIAL_COMPRESSION,
     ShotDecoder,
@@ -126,7 +127,7 @@ def batch_of(phase: PhaseName, recipe: Recipe, device: str) -> NoisedShots | Gam
             prompt = write_prompt(tokenizer, turns[1:], INSTRUCTION, len(tokens_LD), config.conventions, state)
         count, none = len(prompt.targets), torch.zeros(1, dtype=torch.long)
         wanted = tokens_LD.expand(count, -1, -1), torch.tensor([state.ids] * count), torch.ones(count, 4).bool()
-        return GameBatch((prompt,), *wanted, none).to(torch.device(device))
+        return GameBatch(PromptBatch.of([prompt]), *wanted, none).to(torch.device(device))
     height, width = shot.height // SPATIAL_COMPRESSION, shot.width // SPATIAL_COMPRESSION
     latents_BTCHW = torch.randn(1, shot.latent_frames, LATENT_CHANNELS, height, width)
     conditions: tuple[Tensor, ...] = (tokens_LD[None],)
@@ -191,7 +192,7 @@ def _forward(network: nn.Module, batch: NoisedShots | GameBatch) -> Tensor:
         loss_B: Tensor = network(batch)["loss"]
         return loss_B
     assert isinstance(network, GameTraining)
-    mistral, length = mistral_of(network.game_model.language_model), len(batch.prompts[0].ids_L)
+    mistral, length = mistral_of(network.game_model.language_model), batch.prompts.ids_BL.shape[1]
     with batch.shot_tokens_NLD.device:
         ids_1L = torch.zeros(1, length, dtype=torch.long)
         mask_11LL = torch.ones(1, 1, length, length, dtype=torch.bool)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from models.config import Conventions
+from models.prompt_batch import PromptBatch
 from models.tokens import PastTurn, State, TokenPrompt, write_packed_prompt, write_prompt
 from tests.support.networks.small_game_model import (
     SHOT,
@@ -27,7 +28,7 @@ def batch(*noise_levels: int, past: int = 2) -> GameBatch:
     prompt = prompt_of("Qiqi runs", *map(past_turn, range(past)), target=STATE)
     count = len(noise_levels)
     return GameBatch(
-        (prompt,) * count,
+        PromptBatch.of((prompt,) * count),
         torch.zeros(count, SHOT, WIDTH),
         torch.tensor([STATE.ids] * count),
         torch.ones(count, 4, dtype=torch.bool),
@@ -83,7 +84,7 @@ def film_of(turns: int) -> list[PastTurn]:
 def batch_of(prompts: list[TokenPrompt], turns: list[PastTurn], noise_level: int) -> GameBatch:
     """Prompts with the targets of these turns."""
     return GameBatch(
-        tuple(prompts),
+        PromptBatch.of(prompts),
         torch.stack([turn.shot_tokens_LD for turn in turns]),
         torch.tensor([turn.state.ids for turn in turns]),
         torch.tensor([turn.measured for turn in turns]),
