@@ -127,7 +127,7 @@ def batch_of(phase: PhaseName, recipe: Recipe, device: str) -> NoisedShots | Gam
             prompt = write_prompt(tokenizer, turns[1:], INSTRUCTION, len(tokens_LD), config.conventions, state)
         count, none = len(prompt.targets), torch.zeros(1, dtype=torch.long)
         wanted = tokens_LD.expand(count, -1, -1), torch.tensor([state.ids] * count), torch.ones(count, 4).bool()
-        return GameBatch(PromptBatch.of([prompt]), *wanted, none).to(torch.device(device))
+        return GameBatch(PromptBatch.of([prompt]), *wanted, none, torch.ones(count).long()).to(torch.device(device))
     height, width = shot.height // SPATIAL_COMPRESSION, shot.width // SPATIAL_COMPRESSION
     latents_BTCHW = torch.randn(1, shot.latent_frames, LATENT_CHANNELS, height, width)
     conditions: tuple[Tensor, ...] = (tokens_LD[None],)

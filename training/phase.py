@@ -96,8 +96,9 @@ class Phase(Protocol):
     def network(self) -> nn.Module:
         """Network that maps a batch to named terms, each with one value per sample [B].
 
-        The term `loss` is minimized, the others are only reported. Parameters that require a gradient are trained, in
-        float32.
+        The term `loss` is minimized, the others are only reported. A term `loss/KIND` is the loss of the examples of a
+        kind and 0 for others; `share/KIND` is 1 and 0, so that the mean loss of the kind is the ratio of the two.
+        Parameters that require a gradient are trained, in float32.
         """
         ...
 

@@ -176,7 +176,7 @@ class Trainer:
         sums["validates"] = self._is_over(loop.validate_minutes, self._validated)
         sums["unsaved"] = torch.tensor(float(self.states.has_failed), device=accelerator.device)
         sums["units"] = torch.tensor(batch.units, device=accelerator.device)
-        figures = self._over_all(sums)
+        figures = _by_kind(self._over_all(sums))
         # 3. Clip the gradient, and take the step unless loss or gradient is not finite.
         rate, norm, skips = learning_rate(loop, step), learner.clip(loop.clip_norm), learner.skips
         skipped = skips.count(self.phase.name, step + 1, figures["loss"], norm, scale=learner.scale())
@@ -296,6 +296,14 @@ class Trainer:
         if self.origin:
             this["forked_from"] = self.origin
         write_json(checkpoint / TRAINED, {"phases": [*earlier["phases"], this]})
+
+
+def _by_kind(means: dict[str, float]) -> dict[str, float]:
+    """Divide the loss of each kind of examples by its share; leave out kinds that the batch does not have."""
+    shares = {name.removeprefix("share/"): share for name, share in means.items() if name.startswith("share/")}
+    kinds = {f"loss/{kind}": means[f"loss/{kind}"] / share for kind, share in shares.items() if share}
+    others = {name: mean for name, mean in means.items() if not name.startswith(("share/", "loss/"))}
+    return others | kinds
 
 
 def _seed_of(*numbers: int) -> int:

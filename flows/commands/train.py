@@ -228,7 +228,8 @@ def _prepared(request: TrainRequest, recipe_read: TrainRecipe | None) -> Iterato
     bars = TrainBars(silent=process_number() > 0)
     try:
         recipe = recipe_read or _forked_recipe(request)
-        bars.phases = [phase for phase in PHASES if loop_of(recipe, phase).steps]
+        loops = {phase: loop_of(recipe, phase) for phase in PHASES}
+        bars.phases = {phase: loop.steps * loop.batch_size for phase, loop in loops.items() if loop.steps}
         with disk_errors(request.out), bars.shown():
             callbacks = (bars.say, bars.step, bars.feature)
             data = (request.features, recipe.data.names)

@@ -285,6 +285,27 @@ def test_states_and_validations_are_due_by_minutes_too_and_change_no_weight(tmp_
     assert same(load_file(result / "line.safetensors"), trained(tmp_path / "plain", loop(steps=6)))
 
 
+class Kinds(Line):
+    """The same network, with the loss of even and of odd rows apart, and of a kind that never occurs."""
+
+    def forward(self, batch: Rows) -> dict[str, Tensor]:
+        terms = super().forward(batch)
+        even_B = (batch.rows_BD[:, 0] > 0).float()
+        kinds = {"even": even_B, "odd": 1 - even_B, "none": 0 * even_B}
+        terms |= {f"share/{kind}": share_B for kind, share_B in kinds.items()}
+        return terms | {f"loss/{kind}": terms["loss"].detach() * share_B for kind, share_B in kinds.items()}
+
+
+def test_the_loss_of_a_kind_is_the_mean_of_its_examples(tmp_path: Path) -> None:
+    reports: list[StepReport] = []
+    Trainer(Sum(Kinds()), loop(steps=3, micro_batch=2), tmp_path, new_accelerator()).run(reports.append)
+    for figures in (report.figures for report in reports):
+        assert not {"loss/none", "share/even"} & figures.keys()
+        if {"loss/even", "loss/odd"} <= figures.keys():
+            low, high = sorted((figures["loss/even"], figures["loss/odd"]))
+            assert low <= figures["loss"] <= high
+
+
 def test_reports_have_the_documented_figures(tmp_path: Path) -> None:
     reports: list[Any] = []
     Trainer(Sum(), loop(), tmp_path, Accelerator(cpu=True)).run(reports.append)

@@ -184,7 +184,7 @@ class Encoder:
         @torch.no_grad()
         def predict(asked: Sequence[Window]) -> Tensor:
             prompts = [prompt_of(window, tokens_of, tokenizer, config) for window in asked]
-            tokens_BLD: Tensor = model(PromptBatch.of(prompts).to(self.device)).shot_tokens_NLD
+            tokens_BLD: Tensor = model(PromptBatch.of(prompts).to(torch.device(self.device))).shot_tokens_NLD
             return tokens_BLD.float().cpu()
 
         return predict

@@ -101,12 +101,16 @@ def game_phase(
         windows, past = Windows(turns, settings, seed), replace(history, seed=seed)
         return GameExamples(windows, train.cache, tokenizer, config, recipe.game.free_text, past)
 
+    weights, most_turns = (recipe.game.alpha, recipe.game.beta), settings.most_turns
+    network = GameTraining(model, *weights, noisy=history.noise > 0, most_turns=most_turns)
     packs = settings.packed and compiles(recipe.game.loop, training_device())
     if packs:
         pack_attention(mistral_of(model.language_model).config)
     return GamePhase(
         "game",
-        GameTraining(model, recipe.game.alpha, recipe.game.beta, noisy=history.noise > 0),
+        GameTraining(
+            model, recipe.game.alpha, recipe.game.beta, noisy=history.noise > 0, most_turns=settings.most_turns
+        ),
         by_dataset(train.catalog, lambda turns, number: examples(turns, part_seed(seed, number))),
         examples(train.catalog.turns, seed),
         GameExamples(held_out, (val or train).cache, tokenizer, config),

@@ -38,7 +38,7 @@ from models.checkpoint_writer import copy_rest, save_config, save_game_model, wi
 from models.config import ModelConfig
 from models.game_model import GameModel, GameOutput
 from models.prompt_batch import PromptBatch, TensorBatch
-from models.tokens import LEGAL_IDS, PastTurn, TokenPrompt, write_packed_prompt
+from models.tokens import ID_OF, LEGAL_IDS, LEGAL_VALUES, PastTurn, TokenPrompt, write_packed_prompt
 from training.config import ValidationSettings
 from training.data.encoding import prompt_of
 from training.data.feature_cache import FeatureCache
@@ -59,6 +59,8 @@ class GameExample:
     """True for each measured value of each target: level, social, entertainment, stamina."""
     noise_level: int
     """Tenth of the greatest noise on the past, 0 to 9."""
+    turns: tuple[int, ...]
+    """Number of turns that each target's prediction is made from, its own included."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +72,8 @@ class GameBatch(TensorBatch):
     state_ids_N4: Tensor
     measured_N4: Tensor
     noise_levels_B: Tensor
+    turns_N: Tensor
+    """Number of turns of each target's window, from 1."""
 
     @classmethod
     def of(cls, examples: Sequence[GameExample], multiple: int = 1) -> Self:
@@ -80,6 +84,7 @@ class GameBatch(TensorBatch):
             torch.tensor([target.ids for example in examples for target in example.prompt.targets]),
             torch.tensor([measured for example in examples for measured in example.measured]),
             torch.tensor([example.noise_level for example in examples]),
+            torch.tensor([turns for example in examples for turns in example.turns]),
         )
 
 
@@ -131,7 +136,7 @@ class GameExamples:
         prompt = prompt_of(window, past.shots.__getitem__, self.tokenizer, self.config)
         target = window.target
         wanted_1LD = self.cache.get("shot_tokens", target.clip_id)[None]
-        return GameExample(prompt, wanted_1LD, (target.measured,), past.noise_level)
+        return GameExample(prompt, wanted_1LD, (target.measured,), past.noise_level, (len(window.turns),))
 
     def _packed(self, window: Window, past: Past) -> GameExample:
         targets_NLD = torch.stack([self.cache.get("shot_tokens", turn.clip_id) for turn in window.turns])
@@ -141,14 +146,18 @@ class GameExamples:
             for turn, shot_LD in zip(window.turns, shots, strict=True)
         ]
         prompt = write_packed_prompt(self.tokenizer, turns, len(shots[-1]), self.config.conventions)
-        return GameExample(prompt, targets_NLD, tuple(turn.measured for turn in window.turns), past.noise_level)
+        measured, turns = tuple(turn.measured for turn in window.turns), tuple(range(1, len(window.turns) + 1))
+        return GameExample(prompt, targets_NLD, measured, past.noise_level, turns)
 
 
 class GameTraining(nn.Module):
     """Game model with its loss, and the vectors of the noise levels if the past is noisy."""
 
-    def __init__(self, game_model: GameModel, alpha: float, beta: float, *, noisy: bool = False) -> None:
+    def __init__(
+        self, game_model: GameModel, alpha: float, beta: float, *, noisy: bool = False, most_turns: int = 0
+    ) -> None:
         super().__init__()
+        self.most_turns = most_turns
         self.game_model, self.alpha, self.beta = game_model, alpha, beta
         self.noise_vectors: nn.Embedding | None = None
         if noisy:
@@ -176,9 +185,19 @@ class GameTraining(nn.Module):
             "level_right": right_N4[:, 0],
             "state_right": _mean_of(right_N4, measured_N4),
         }
+        if self.training:
+            terms |= self._by_kind(terms["loss"].detach(), batch)
         # 2. Their means over the targets of each prompt.
-        of_prompts = torch.split(torch.stack(list(terms.values())), batch.prompts.targets, dim=1)
+        of_prompts = torch.split(torch.stack(list(terms.values())), list(batch.prompts.targets), dim=1)
         return dict(zip(terms, torch.stack([part.mean(dim=1) for part in of_prompts], dim=1), strict=True))
+
+    def _by_kind(self, losses_N: Tensor, batch: GameBatch) -> dict[str, Tensor]:
+        """Return the loss by motion level and by number of turns, each with the share of such targets."""
+        levels_N = batch.state_ids_N4[:, 0]
+        kinds = {f"level_{value}": levels_N == ID_OF[f"<Strength_{value}>"] for value in LEGAL_VALUES["level"]}
+        kinds |= {f"{turns}_turns": batch.turns_N == turns for turns in range(1, self.most_turns + 1)}
+        shares = {f"share/{kind}": is_it_N.float() for kind, is_it_N in kinds.items()}
+        return shares | {f"loss/{kind}": losses_N * is_it_N for kind, is_it_N in kinds.items()}
 
     def _with_noise_level(self, batch: GameBatch) -> PromptBatch:
         """Add the vector of its noise level to the past shot tokens of each prompt.
