@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from benchmarks.training import batch_of, network_of
 from pipeline.core.errors import UserError
 from training.compiling import check_compiler, compile_blocks, compiles
 from training.config import LoopSettings
 from training.recipes import PHASES, PhaseName, full, loop_of, tiny
+from training.trial import batch_of, network_of
 
 UNITS = ("CogVideoXBlock", "ShotDecoder", "ShotEncoder", "MistralDecoderLayer", "GameModel")
 
@@ -20,7 +20,7 @@ UNITS = ("CogVideoXBlock", "ShotDecoder", "ShotEncoder", "MistralDecoderLayer", 
 def loss_and_gradients(network: nn.Module, phase: PhaseName) -> tuple[Tensor, list[Tensor]]:
     torch.manual_seed(0)
     network.zero_grad()
-    loss = network(batch_of(phase, tiny(), "cpu"))["loss"].sum()
+    loss = network(batch_of(phase, tiny(), 1))["loss"].sum()
     loss.backward()
     return loss.detach(), [each.grad.clone() for each in network.parameters() if each.grad is not None]
 

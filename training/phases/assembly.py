@@ -108,9 +108,7 @@ def game_phase(
         pack_attention(mistral_of(model.language_model).config)
     return GamePhase(
         "game",
-        GameTraining(
-            model, recipe.game.alpha, recipe.game.beta, noisy=history.noise > 0, most_turns=settings.most_turns
-        ),
+        network,
         by_dataset(train.catalog, lambda turns, number: examples(turns, part_seed(seed, number))),
         examples(train.catalog.turns, seed),
         GameExamples(held_out, (val or train).cache, tokenizer, config),

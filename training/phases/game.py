@@ -146,8 +146,8 @@ class GameExamples:
             for turn, shot_LD in zip(window.turns, shots, strict=True)
         ]
         prompt = write_packed_prompt(self.tokenizer, turns, len(shots[-1]), self.config.conventions)
-        measured, turns = tuple(turn.measured for turn in window.turns), tuple(range(1, len(window.turns) + 1))
-        return GameExample(prompt, targets_NLD, measured, past.noise_level, turns)
+        measured = tuple(turn.measured for turn in window.turns)
+        return GameExample(prompt, targets_NLD, measured, past.noise_level, tuple(range(1, len(turns) + 1)))
 
 
 class GameTraining(nn.Module):
