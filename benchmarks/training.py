@@ -29,6 +29,7 @@ from training.phases.game import GameBatch, GameTraining
 from training.phases.shot import NoisedShots
 from training.processes import FROZEN_PRECISION, resolved
 from training.recipes import PHASES, RECIPES, PhaseName, loop_of, merged, read_recipe
+from training.trial import batch_of, network_of, precision_of, try_phase
 
 SUSTAINED_TFLOPS = 400.0
 """Assumed sustained rate of an H200 or H100, 40 % of its dense half-precision peak; for computed times only."""
