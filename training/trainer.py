@@ -96,6 +96,7 @@ class Trainer:
         self.learner = Learner(phase.network, phase.units, loop, accelerator, varied=phase.varied)
         self.states = StateWriter(folder / STATES, loop.keep, accelerator)
         self.done, self.termination = 0, Termination()
+        self._found: dict[str, float] = {}
         self._saved = self._validated = time.monotonic()
         self.speed = SpeedMeter(accelerator.device, accelerator.num_processes, peak_tflops_of(accelerator))
         if (step := newest(self.states.folder)) is not None:
@@ -152,7 +153,8 @@ class Trainer:
         if self._snapshot:
             self.export(self._snapshot)
         if self.done % loop.validate_every == 0 or is_last or validates:
-            figures |= self._validate()
+            self._found = self._validate()
+            figures |= self._found
             self._validated = time.monotonic()
         # 4. Report.
         self.accelerator.log(figures | speeds, step=self.done)
@@ -290,12 +292,16 @@ class Trainer:
         return dict(zip(sums, stacked.tolist(), strict=True))
 
     def _note_training(self, checkpoint: Path) -> None:
-        """Add this phase to the phases that have trained a checkpoint, in `trained.json`."""
+        """Add this phase, and the last validation of a finished one, to `trained.json` of a checkpoint."""
         earlier = read_note(checkpoint / TRAINED) or {"phases": []}
         this = {"phase": self.phase.name, "step": self.done, "steps": self.loop.steps}
         if self.origin:
             this["forked_from"] = self.origin
-        write_json(checkpoint / TRAINED, {"phases": [*earlier["phases"], this]})
+        note: dict[str, Any] = {**earlier, "phases": [*earlier["phases"], this]}
+        if self._found and self.done == self.loop.steps:
+            found = {name.removeprefix("val/"): value for name, value in self._found.items()}
+            note["validation"] = {**earlier.get("validation", {}), self.phase.name: found}
+        write_json(checkpoint / TRAINED, note)
 
 
 def _by_kind(means: dict[str, float]) -> dict[str, float]:

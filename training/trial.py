@@ -156,7 +156,7 @@ def _operations(learner: Learner, batch: TensorBatch) -> int:
     with learner.uncompiled(), accelerator.no_sync(network), FlopCounterMode(display=False) as counter:
         _backward(learner, batch, 1)
     learner.drop_gradients()
-    return counter.get_total_flops()
+    return int(counter.get_total_flops())
 
 
 def _timed(learner: Learner, batches: Sequence[TensorBatch]) -> tuple[float, float]:
