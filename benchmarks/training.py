@@ -184,7 +184,7 @@ def main() -> None:
     parser.add_argument("--phase", choices=PHASES, help="only this phase, and print it as JSON")
     parser.add_argument("--micro-batch", type=int, default=1, help="examples at once")
     parser.add_argument("--plain", action="store_true", help="do not compile the blocks")
-    parser.add_argument("--unpacked", action="store_true", help="windows of one target")
+    parser.add_argument("--packed", action=argparse.BooleanOptionalAction, help="windows; by default the recipe's")
     parser.add_argument("--here", action="store_true", help="measure without a GPU too")
     options = parser.parse_args()
     recipe = with_loops(
@@ -192,8 +192,9 @@ def main() -> None:
     )
     if options.plain:
         recipe = with_loops(recipe, {"compile": False})
-    if options.unpacked:
-        recipe = Recipe.model_validate(merged(recipe.model_dump(), {"game": {"windows": {"packed": False}}}))
+    if options.packed is not None:
+        changed = {"game": {"windows": {"packed": options.packed}}}
+        recipe = Recipe.model_validate(merged(recipe.model_dump(), changed))
     if options.phase:
         cost = (measured if options.here or torch.cuda.is_available() else computed)(options.phase, recipe)
         print(json.dumps({**asdict(cost), "micro_batch": options.micro_batch, "torch": torch.__version__}))
