@@ -114,7 +114,7 @@ class Phase(Protocol):
 
     @property
     def varied(self) -> bool:
-        """Whether batches differ in size."""
+        """Return whether batches differ in size."""
         ...
 
     def size_of(self, example: Any) -> int:

@@ -78,7 +78,7 @@ class SpeedMeter:
 
     @property
     def misses_operations(self) -> bool:
-        """Whether MFU needs the operations of a step, and they are not known yet."""
+        """Return whether MFU needs the operations of a step, and they are not known yet."""
         return self._peak_tflops is not None and self._operations_a_unit is None
 
     @contextmanager

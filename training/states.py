@@ -70,7 +70,7 @@ class StateWriter:
 
     @property
     def has_failed(self) -> bool:
-        """Whether the last state could not be written, as far as is known; `wait` raises the reason."""
+        """Return whether the last state could not be written, as far as is known; `wait` raises the reason."""
         return self._error is not None
 
     def wait(self) -> None:
