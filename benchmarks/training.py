@@ -12,10 +12,7 @@ import argparse
 import json
 import subprocess
 import sys
-import time
-from contextlib import nullcontext
-from dataclasses import asdict, dataclass
-from itertools import pairwise
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import torch
@@ -26,36 +23,20 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.flop_counter import FlopCounterMode
 
-from models.frames import LATENT_CHANNELS
-from models.game_model import GameModel, mistral_of, wrap_language_model
-from models.shot_decoder import (
-    SPATIAL_COMPRESSION,
-    ShotDecoder,
-    add_lora,
-    decoder_options,
-    unfreeze_for_adaptation,
-    unfreeze_for_joint,
-    unfreeze_for_warm_up,
-)
-from models.shot_encoder import ShotEncoder
-from models.tokens import PastTurn, State, shipped_tokenizer, write_packed_prompt, write_prompt
-from models.untrained import random_base
+from models.game_model import mistral_of
 from training.config import LoopSettings, Precision, Recipe
-from training.optimizer import MovingAverage, make_optimizer
 from training.phases.game import GameBatch, GameTraining
-from training.phases.shot import NoisedShots, ShotNetworks
+from training.phases.shot import NoisedShots
 from training.processes import FROZEN_PRECISION, resolved
-from training.recipes import PHASES, RECIPES, PhaseName, merged, read_recipe
-from training.speed import PEAK_TFLOPS
+from training.recipes import PHASES, RECIPES, PhaseName, loop_of, merged, read_recipe
+from training.trial import batch_of, network_of, precision_of, try_phase
 
-INSTRUCTION = "Character: Qiqi; Motion: slowly fly over the sea; Background: morning sky."
 SUSTAINED_TFLOPS = 400.0
 """Assumed sustained rate of an H200 or H100, 40 % of its dense half-precision peak; for computed times only."""
 _BYTES_TRAINED = 16
 """float32 weight and gradient, and the two moments of Adam."""
 _BYTES_AVERAGED = 4
 """Moving average in float32."""
-_STEPS = 5
 
 
 @dataclass(frozen=True)
@@ -85,104 +66,33 @@ class StepCost:
         return loop.steps * (loop.batch_size * self.seconds + self.update_seconds) / 3600
 
 
-def network_of(phase: PhaseName, recipe: Recipe, device: str) -> nn.Module:
-    """Return the network of a phase with random weights (none on `meta`); trained parts unfrozen, in float32."""
-    config = recipe.model
-    with torch.device(device):
-        if phase == "game":
-            language_model = wrap_language_model(random_base("language_model", config, device), config.game_model)
-            network: nn.Module = GameTraining(GameModel(language_model, config), recipe.game.alpha, recipe.game.beta)
-            if recipe.game.gradient_checkpointing:
-                mistral_of(language_model).activation_checkpointing_enable({"use_reentrant": False})
-        else:
-            stock = random_base("transformer", config, device).config
-            decoder = ShotDecoder.from_config(stock, **decoder_options(config))
-            add_lora(decoder, config.shot_decoder)
-            encoder = ShotEncoder(config.shot_encoder)
-            network = ShotNetworks(decoder, None if phase == "adapt" else encoder, motion_scope=True)
-            _thaw(phase, encoder, decoder, whole="transformer" in config.whole)
-            if (recipe.adapt if phase == "adapt" else recipe.shot).gradient_checkpointing:
-                decoder.enable_gradient_checkpointing()
-    for parameter in network.parameters():
-        kind = torch.float32 if parameter.requires_grad else FROZEN_PRECISION[precision_of(phase, recipe)]
-        parameter.data = parameter.data.to(kind)
-    return network.train()
-
-
-def batch_of(phase: PhaseName, recipe: Recipe, device: str) -> NoisedShots | GameBatch:
-    """Return one random example; for the game model a window of maximal length, packed if the recipe's are."""
-    config = recipe.model
-    shot, encoder = config.shot_decoder, config.shot_encoder
-    tokens_LD = torch.randn(encoder.shot_tokens, encoder.width)
-    if phase == "game":
-        state = State(3, 0, 1, -1)
-        turns, tokenizer = (
-            [PastTurn(INSTRUCTION, tokens_LD, state)] * recipe.game.windows.most_turns,
-            shipped_tokenizer(),
-        )
-        if recipe.game.windows.packed:
-            prompt = write_packed_prompt(tokenizer, turns, len(tokens_LD), config.conventions)
-        else:
-            prompt = write_prompt(tokenizer, turns[1:], INSTRUCTION, len(tokens_LD), config.conventions, state)
-        count, none = len(prompt.targets), torch.zeros(1, dtype=torch.long)
-        wanted = tokens_LD.expand(count, -1, -1), torch.tensor([state.ids] * count), torch.ones(count, 4).bool()
-        return GameBatch((prompt,), *wanted, none).to(torch.device(device))
-    height, width = shot.height // SPATIAL_COMPRESSION, shot.width // SPATIAL_COMPRESSION
-    latents_BTCHW = torch.randn(1, shot.latent_frames, LATENT_CHANNELS, height, width)
-    conditions: tuple[Tensor, ...] = (tokens_LD[None],)
-    if phase != "adapt":
-        text = torch.randn(1, encoder.text_tokens, encoder.text_width)
-        conditions = (text, torch.randn(1, encoder.image_tokens, encoder.image_width))
-    batch = NoisedShots(latents_BTCHW, latents_BTCHW, torch.tensor([500]), torch.tensor([5.0]), conditions)
-    return batch.to(torch.device(device))
-
-
 def computed(phase: PhaseName, recipe: Recipe) -> StepCost:
     """Compute the cost of a phase on networks without weights."""
     network = network_of(phase, recipe, "meta")
-    frozen, trained = _sizes(network, loop_of(phase, recipe))
+    frozen, trained = _sizes(network, loop_of(recipe, phase))
     with FlopCounterMode(display=False) as flops:
-        _forward(network, batch_of(phase, recipe, "meta")).sum().backward()  # type: ignore[no-untyped-call]
+        _forward(network, batch_of(phase, recipe, 1).to(torch.device("meta"))).sum().backward()  # type: ignore[no-untyped-call]
     kept = _kept_bytes(network, phase, recipe)
     seconds = flops.get_total_flops() / 1e12 / SUSTAINED_TFLOPS
     return StepCost(frozen / 1e9, trained / 1e9, kept / 1e9, seconds, 0, False)
 
 
 def measured(phase: PhaseName, recipe: Recipe) -> StepCost:
-    """Measure the cost of a phase by a few steps on the GPU."""
-    network, batch = network_of(phase, recipe, "cuda"), batch_of(phase, recipe, "cuda")
-    frozen, trained = _sizes(network, loop_of(phase, recipe))
-    parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
-    loop = loop_of(phase, recipe)
-    optimizer = make_optimizer(network, loop)
-    average = MovingAverage(parameters, loop.ema_decay, on_cpu=loop.ema_on_cpu) if loop.ema_decay else None
-    counter = FlopCounterMode(display=False)
-    times = [_now()]
-    for step in range(_STEPS + 2):
-        if step == 2:  # the first steps select kernels and allocate the moments
-            torch.cuda.reset_peak_memory_stats()
-        with counter if step == 0 else nullcontext():
-            with _autocast(phase, recipe, "cuda"):
-                loss = network(batch)["loss"].sum()
-            loss.backward()
-        times.append(_now())
-        optimizer.step()
-        optimizer.zero_grad()
-        if average:
-            average.step()
-        times.append(_now())
-    peak = torch.cuda.max_memory_allocated()
-    parts = [after - before for before, after in pairwise(times)][4:]
-    seconds, update_seconds = sum(parts[::2]) / _STEPS, sum(parts[1::2]) / _STEPS
-    peak_tflops = PEAK_TFLOPS.get(torch.cuda.get_device_name())
-    mfu = peak_tflops and counter.get_total_flops() / seconds / (peak_tflops * 1e12)
-    return StepCost(frozen / 1e9, trained / 1e9, (peak - frozen - trained) / 1e9, seconds, update_seconds, True, mfu)
+    """Measure the cost of a phase by a few steps on this machine."""
+    frozen, trained = _sizes(network_of(phase, recipe, "meta"), loop_of(recipe, phase))
+    loop = loop_of(recipe, phase)
+    trial = try_phase(phase, with_loops(recipe, {"batch_size": loop.micro_batch}))
+    if trial is None:
+        raise SystemExit(f"{phase}: not even one example fits into memory")
+    seconds, peak = trial.seconds / loop.micro_batch, 1e9 * (trial.peak_gb or 0)
+    kept = max(0.0, peak - frozen - trained)
+    return StepCost(frozen / 1e9, trained / 1e9, kept / 1e9, seconds, trial.update_seconds, True, trial.mfu)
 
 
-def _now() -> float:
-    """Return the time when all that was given to the GPU is done, in seconds."""
-    torch.cuda.synchronize()
-    return time.perf_counter()
+def with_loops(recipe: Recipe, changes: dict[str, Any]) -> Recipe:
+    """Return a recipe with the same changes to the training loops of all phases."""
+    sections = {"shot": {"warm_up": changes, "joint": changes}, "game": {"loop": changes}, "adapt": {"loop": changes}}
+    return Recipe.model_validate(merged(recipe.model_dump(), sections))
 
 
 def _forward(network: nn.Module, batch: NoisedShots | GameBatch) -> Tensor:
@@ -191,7 +101,7 @@ def _forward(network: nn.Module, batch: NoisedShots | GameBatch) -> Tensor:
         loss_B: Tensor = network(batch)["loss"]
         return loss_B
     assert isinstance(network, GameTraining)
-    mistral, length = mistral_of(network.game_model.language_model), len(batch.prompts[0].ids_L)
+    mistral, length = mistral_of(network.game_model.language_model), batch.prompts.ids_BL.shape[1]
     with batch.shot_tokens_NLD.device:
         ids_1L = torch.zeros(1, length, dtype=torch.long)
         mask_11LL = torch.ones(1, 1, length, length, dtype=torch.bool)
@@ -199,31 +109,9 @@ def _forward(network: nn.Module, batch: NoisedShots | GameBatch) -> Tensor:
     return states_1LH
 
 
-def _thaw(phase: PhaseName, encoder: ShotEncoder, decoder: ShotDecoder, *, whole: bool) -> None:
-    if phase == "warm-up":
-        unfreeze_for_warm_up(encoder, decoder)
-    elif phase == "joint":
-        unfreeze_for_joint(encoder, decoder, whole=whole)
-    else:
-        unfreeze_for_adaptation(decoder, whole=whole)
-
-
-def precision_of(phase: PhaseName, recipe: Recipe) -> Precision:
-    """Return the precision of a phase."""
-    sections = {"game": recipe.game.precision, "adapt": recipe.adapt.precision}
-    card = torch.device("meta")  # any GPU, whatever this machine has
-    return resolved(sections.get(phase, recipe.shot.precision), card)
-
-
 def _autocast(phase: PhaseName, recipe: Recipe, device: str) -> torch.autocast:
-    kind = precision_of(phase, recipe)
+    kind = resolved(precision_of(phase, recipe), torch.device("meta"))  # any GPU, whatever this machine has
     return torch.autocast(device, FROZEN_PRECISION[kind], enabled=kind != "no")
-
-
-def loop_of(phase: PhaseName, recipe: Recipe) -> LoopSettings:
-    """Return the settings of a phase's training loop."""
-    loops = {"warm-up": recipe.shot.warm_up, "joint": recipe.shot.joint, "game": recipe.game.loop}
-    return loops.get(phase, recipe.adapt.loop)
 
 
 def _sizes(network: nn.Module, loop: LoopSettings) -> tuple[int, int]:
@@ -239,7 +127,7 @@ def _kept_bytes(network: nn.Module, phase: PhaseName, recipe: Recipe) -> int:
     Computed for a CPU, whose attention keeps the same tensors as flash attention on a GPU. With gradient checkpointing
     the true peak is larger by the tensors of one block.
     """
-    batch = batch_of(phase, recipe, "cpu")
+    batch = batch_of(phase, recipe, 1)
     with FakeTensorMode(allow_non_fake_inputs=True):
         _put_on_a_cpu_without_memory(network)
         own = {parameter.untyped_storage()._cdata for parameter in network.parameters()}
@@ -274,7 +162,7 @@ def table_of(name: str, recipe: Recipe, costs: dict[PhaseName, StepCost]) -> Tab
     for heading in ("phase", *sizes_of, "s", "update s", "steps", "batch", "GPU hours", "MFU"):
         table.add_column(heading, justify="right" if heading != "phase" else "left")
     for phase, cost in costs.items():
-        loop = loop_of(phase, recipe)
+        loop = loop_of(recipe, phase)
         sizes = [f"{size:.1f}" for size in (cost.frozen_gb, cost.trained_gb, cost.kept_gb, cost.peak_gb)]
         seconds = f"{cost.seconds:.2f}", f"{cost.update_seconds:.2f}" if cost.measured else ""
         loops = f"{loop.steps:,}", str(loop.batch_size), f"{cost.gpu_hours(loop):,.0f}"
@@ -293,19 +181,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recipe", choices=tuple(RECIPES), default="full")
     parser.add_argument("--precision", choices=("fp16", "bf16"), help="of all phases; by default the recipe's")
-    parser.add_argument("--phase", choices=PHASES, help=argparse.SUPPRESS)
+    parser.add_argument("--phase", choices=PHASES, help="only this phase, and print it as JSON")
+    parser.add_argument("--micro-batch", type=int, default=1, help="examples at once")
+    parser.add_argument("--plain", action="store_true", help="do not compile the blocks")
+    parser.add_argument("--packed", action=argparse.BooleanOptionalAction, help="windows; by default the recipe's")
+    parser.add_argument("--here", action="store_true", help="measure without a GPU too")
     options = parser.parse_args()
-    recipe = in_precision(read_recipe(options.recipe), options.precision)
+    recipe = with_loops(
+        in_precision(read_recipe(options.recipe), options.precision), {"micro_batch": options.micro_batch}
+    )
+    if options.plain:
+        recipe = with_loops(recipe, {"compile": False})
+    if options.packed is not None:
+        changed = {"game": {"windows": {"packed": options.packed}}}
+        recipe = Recipe.model_validate(merged(recipe.model_dump(), changed))
     if options.phase:
-        cost = (measured if torch.cuda.is_available() else computed)(options.phase, recipe)
-        print(json.dumps(asdict(cost)))
+        cost = (measured if options.here or torch.cuda.is_available() else computed)(options.phase, recipe)
+        print(json.dumps({**asdict(cost), "micro_batch": options.micro_batch, "torch": torch.__version__}))
         return
     costs: dict[PhaseName, StepCost] = {}
     for phase in PHASES:
-        command = [sys.executable, "-m", "benchmarks.training", "--recipe", options.recipe, "--phase", phase]
-        command += ["--precision", options.precision] if options.precision else []
-        fields: Any = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout.splitlines()[-1])
-        costs[phase] = StepCost(**fields)
+        command = [sys.executable, "-m", "benchmarks.training", *sys.argv[1:], "--phase", phase]
+        printed: Any = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout.splitlines()[-1])
+        costs[phase] = StepCost(**{each.name: printed[each.name] for each in fields(StepCost)})
     Console(width=110).print(table_of(options.recipe, recipe, costs))
 
 

@@ -125,22 +125,25 @@ class StoppedError(Exception):
         self.by = by
 
 
-def run_parts(part: TrainPart, request: TrainRequest) -> str:
+def run_parts(part: TrainPart, request: TrainRequest, *, tried: bool = False) -> str:
     """Run a part, or the three phases of `all` in order, in separate processes. Return the folder of the last result.
+
+    Args:
+        tried: only run a few steps of all phases in one process, and print what they cost.
 
     Raises:
         UserError: a part failed; its process has printed the reason.
         StoppedError: a signal came, and was passed on.
     """
     processes, printed = Processes(), ""
-    parts: tuple[TrainPart, ...] = ("shot", "game", "adapt") if part == "all" else (part,)
+    parts: tuple[TrainPart, ...] = ("shot", "game", "adapt") if part == "all" and not tried else (part,)
     with processes.watched():
         for each in parts:
-            code, printed = processes.run(request.command(each))
+            code, printed = processes.run([*request.command(each), *(["--try"] if tried else [])])
             if code and processes.stopped_by:
                 raise StoppedError(processes.stopped_by)
             if code:
                 raise UserError(
                     f"{each} ended with exit code {code}; the same command continues from its last saved state, if any"
                 )
-    return printed.splitlines()[-1]
+    return printed if tried else printed.splitlines()[-1]

@@ -11,16 +11,7 @@ the opening tags, R_in and R_out the resamplers:
 
 The loss terms are in `training/phases/game.py`.
 
-Mistral is causal, but the queries of a shot predict all of its tokens at once, so they attend to one another in both
-directions. Position i may attend to position j if
-
-    allowed(i, j) = real_j and seen(i, j) and ((j <= i and p_j > p_i - window) or block_i = block_j >= 0)
-    seen(i, j)    = branch_j is the trunk or branch_i = branch_j
-
-`real_j` is False at padding, `p` are the positions, `window` is Mistral's sliding window (infinite if unset), `block_i`
-numbers the runs of queries and is -1 elsewhere. Only packed prompts have branches: there each target is a branch, which
-no other turn sees. Stock Mistral accepts a 2-D mask without an error and stays causal, so the mask is 4-D, in the form
-of the attention implementation: boolean for `sdpa`, additive for `eager`.
+The attention masks are in `models/prompt_batch.py`.
 
 Shapes: B prompts, N targets of all prompts in their order, L positions or shot tokens, D width of a shot token, H of
 the language model, V vocabulary.
@@ -29,25 +20,23 @@ the language model, V vocabulary.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Self, TypeAlias
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
-from transformers import DynamicCache, MistralConfig, MistralForCausalLM
+from transformers import DynamicCache, MistralForCausalLM
 
 from models.config import GameModelConfig, ModelConfig
-from models.tokens import LEGAL_IDS, MISTRAL_VOCABULARY, PAD, STATE_TAGS, TRUNK, VOCABULARY, State, TokenPrompt
+from models.prompt_batch import PACKED_ATTENTION, PromptBatch, attention_mask, block_mask
+from models.tokens import LEGAL_IDS, MISTRAL_VOCABULARY, STATE_TAGS, VOCABULARY, State, TokenPrompt
 from pipeline.core.errors import UserError
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 NORMS = ("input_layernorm", "post_attention_layernorm", "norm")
 OUTPUT_ROW_SCALE = 3.0
 """Scale of a new output row: it starts as this times the mean of the old rows, as in the released model's training."""
-MASKED_ATTENTION = ("sdpa", "eager")
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,22 +133,18 @@ class GameModel(nn.Module):
         self.output_resampler = nn.Sequential(nn.Linear(hidden, width), nn.GELU(), nn.Linear(width, width))
         self.readout_shift = config.conventions.readout_shift
 
-    def forward(self, prompts: Sequence[TokenPrompt]) -> GameOutput:
+    def forward(self, batch: PromptBatch) -> GameOutput:
         """Predict shot tokens and state logits of turns with a known target state, for training.
-
-        Prompts of different lengths are padded on the right; the padding does not change any prediction.
 
         Raises:
             ValueError: a prompt without a target.
         """
-        if not all(prompt.targets for prompt in prompts):
+        if not all(batch.targets):
             raise ValueError("training needs prompts with a target state: pass one to write_prompt")
-        states_BLH = self._read(prompts, cache=None)
-        length, targets = states_BLH.shape[1], sum(len(prompt.targets) for prompt in prompts)
-        rows = [row * length + slot for row, prompt in enumerate(prompts) for slot in prompt.state_slots]
-        slot_states_N4H = _at_rows(states_BLH, torch.tensor(rows)).view(targets, 4, -1)
+        states_BLH, targets = self._read(batch, cache=None), sum(batch.targets)
+        slot_states_N4H = states_BLH.flatten(0, 1).index_select(0, batch.state_rows_N).view(targets, 4, -1)
         return GameOutput(
-            self._shot_tokens(states_BLH, prompts, targets), mistral_of(self.language_model).lm_head(slot_states_N4H)
+            self._shot_tokens(states_BLH, batch, targets), mistral_of(self.language_model).lm_head(slot_states_N4H)
         )
 
     @torch.no_grad()
@@ -171,47 +156,45 @@ class GameModel(nn.Module):
         """
         if prompt.targets:
             raise ValueError("a prompt to play from has no target state")
-        cache = DynamicCache(config=mistral_of(self.language_model).config)
-        states_1LH = self._read([prompt], cache)
-        shot_tokens_1LD = self._shot_tokens(states_1LH, [prompt], 1)
+        mistral = mistral_of(self.language_model)
+        cache, batch = DynamicCache(config=mistral.config), PromptBatch.of([prompt])
+        batch = batch.to(mistral.model.embed_tokens.weight.device)
+        states_1LH = self._read(batch, cache)
+        shot_tokens_1LD = self._shot_tokens(states_1LH, batch, 1)
         return Prediction(shot_tokens_1LD[0], self._decode_state(states_1LH[0, -1], cache))
 
-    def _read(self, prompts: Sequence[TokenPrompt], cache: DynamicCache | None) -> Tensor:
+    def _read(self, batch: PromptBatch, cache: DynamicCache | None) -> Tensor:
         """States of the last layer after the final norm, BLH."""
         mistral = mistral_of(self.language_model)
-        device = mistral.model.embed_tokens.weight.device
-        ids_BL = pad_sequence([prompt.ids_L for prompt in prompts], batch_first=True, padding_value=PAD)
-        embeddings_BLH = self._with_history(mistral.model.embed_tokens(ids_BL.to(device)), prompts)
-        layout = Layout.of(prompts).to(device)
+        embeddings_BLH = self._with_history(mistral.model.embed_tokens(batch.ids_BL), batch)
+        masks: dict[str, Any] = {"attention_mask": attention_mask(mistral.config, batch, embeddings_BLH.dtype)}
+        if self.training and mistral.config._attn_implementation == PACKED_ATTENTION:
+            masks["block_mask"] = block_mask(mistral.config, batch)
         states_BLH: Tensor = mistral.model(
             inputs_embeds=embeddings_BLH,
-            attention_mask=attention_mask(mistral.config, layout, embeddings_BLH.dtype),
-            position_ids=layout.positions_BL,
+            position_ids=batch.positions_BL,
             past_key_values=cache,
             use_cache=cache is not None,
+            **masks,
         ).last_hidden_state
         return states_BLH
 
-    def _with_history(self, embeddings_BLH: Tensor, prompts: Sequence[TokenPrompt]) -> Tensor:
+    def _with_history(self, embeddings_BLH: Tensor, batch: PromptBatch) -> Tensor:
         """Replace the embeddings of past frame tokens by resampled past shot tokens.
 
         Without past turns the resampler runs on zero rows: its parameters then have a gradient of zero instead of
         None, as data-parallel training needs.
         """
         weight_HD = next(self.input_resampler.parameters())
-        history_BL = pad_sequence([prompt.history_mask_L for prompt in prompts], batch_first=True)
-        shots = [prompt.history_LD.to(weight_HD) for prompt in prompts if prompt.history_LD is not None]
-        shots_LD = torch.cat([weight_HD.new_zeros(0, weight_HD.shape[1]), *shots])
-        shots_LH = self.input_resampler(shots_LD).to(embeddings_BLH.dtype)
-        return embeddings_BLH.masked_scatter(history_BL.to(weight_HD.device)[:, :, None], shots_LH)
+        shots_ND = weight_HD.new_zeros(0, weight_HD.shape[1]) if batch.history_ND is None else batch.history_ND
+        shots_NH = self.input_resampler(shots_ND.to(weight_HD)).to(embeddings_BLH.dtype)
+        return embeddings_BLH.masked_scatter(batch.history_mask_BL[:, :, None], shots_NH)
 
-    def _shot_tokens(self, states_BLH: Tensor, prompts: Sequence[TokenPrompt], shots: int) -> Tensor:
+    def _shot_tokens(self, states_BLH: Tensor, batch: PromptBatch, shots: int) -> Tensor:
         """Shot tokens R_out(h[q + readout_shift]) of all targets, NLD."""
-        query_mask_BL = pad_sequence([prompt.query_mask_L for prompt in prompts], batch_first=True)
-        rows = query_mask_BL.flatten().nonzero().flatten() + self.readout_shift
-        weight_DH = next(self.output_resampler.parameters())
-        tokens_LD: Tensor = self.output_resampler(_at_rows(states_BLH, rows).to(weight_DH.dtype))
-        return tokens_LD.view(shots, -1, tokens_LD.shape[-1])
+        states_NH = states_BLH.flatten(0, 1).index_select(0, batch.query_rows_N + self.readout_shift)
+        tokens_ND: Tensor = self.output_resampler(states_NH.to(next(self.output_resampler.parameters()).dtype))
+        return tokens_ND.view(shots, -1, tokens_ND.shape[-1])
 
     def _decode_state(self, state_H: Tensor, cache: DynamicCache) -> State:
         """Decode the four values one after another, from the state at `<ML>`, the last position in the cache."""
@@ -225,76 +208,3 @@ class GameModel(nn.Module):
             logits_V = mistral.lm_head(state_H)
             chosen.append(legal[int(logits_V[list(legal)].argmax())])
         return State.from_ids(chosen)
-
-
-def _at_rows(states_BLH: Tensor, rows_N: Tensor) -> Tensor:
-    """Return some rows of the flattened batch. A mask in their place would make the host wait for the GPU."""
-    return states_BLH.flatten(0, 1).index_select(0, rows_N.to(states_BLH.device, non_blocking=True))
-
-
-@dataclass(frozen=True, eq=False)
-class Layout:
-    """Arrangement of a batch of prompts, padded on the right."""
-
-    query_mask_BL: Tensor
-    """True at the queries; a run of queries without a gap is a block."""
-    real_BL: Tensor
-    """False at padding."""
-    positions_BL: Tensor
-    branches_BL: Tensor
-
-    @classmethod
-    def of(cls, prompts: Sequence[TokenPrompt]) -> Self:
-        """Return the layout of prompts, on the CPU."""
-        return cls(
-            pad_sequence([prompt.query_mask_L for prompt in prompts], batch_first=True),
-            pad_sequence([torch.ones_like(prompt.query_mask_L) for prompt in prompts], batch_first=True),
-            pad_sequence([prompt.positions_L for prompt in prompts], batch_first=True),
-            pad_sequence([prompt.branches_L for prompt in prompts], batch_first=True, padding_value=TRUNK),
-        )
-
-    def to(self, device: torch.device) -> Self:
-        """Return the layout on a device."""
-        return type(self)(*(getattr(self, field.name).to(device, non_blocking=True) for field in fields(self)))
-
-
-def attention_mask(config: MistralConfig, layout: Layout, dtype: torch.dtype) -> Tensor:
-    """Attention mask of a batch that starts at position 0, to be passed to Mistral.
-
-    Blocks of queries are separate, so no turn attends to a later one.
-
-    Args:
-        config: of the language model; holds the attention implementation and the sliding window.
-        dtype: precision of the embeddings.
-
-    Returns:
-        Mask B1LL. For `sdpa` bool, True where attention is allowed; for `eager` 0 there and the lowest float elsewhere.
-
-    Raises:
-        ValueError: an attention implementation that does not support such a mask and would fall back to causal.
-    """
-    attention = config._attn_implementation
-    if attention not in MASKED_ATTENTION:
-        raise ValueError(f"attention {attention!r} cannot mask blocks of queries: load Mistral with 'sdpa' or 'eager'")
-    # 1. Causal, within the sliding window; and queries of one block see one another.
-    order_L = torch.arange(layout.real_BL.shape[1], device=layout.real_BL.device)
-    allowed_BLL = (order_L[:, None] >= order_L).expand(len(layout.real_BL), -1, -1)
-    if config.sliding_window is not None:
-        back_BLL = layout.positions_BL[:, :, None] - layout.positions_BL[:, None]
-        allowed_BLL = allowed_BLL & (back_BLL < config.sliding_window)
-    blocks_BL = block_numbers(layout.query_mask_BL)
-    allowed_BLL = allowed_BLL | ((blocks_BL[:, :, None] == blocks_BL[:, None]) & layout.query_mask_BL[:, None])
-    # 2. Nothing sees padding, or the branch of another target.
-    branches_BL = layout.branches_BL
-    allowed_BLL &= (branches_BL[:, None] == TRUNK) | (branches_BL[:, None] == branches_BL[:, :, None])
-    mask_B1LL = (allowed_BLL & layout.real_BL[:, None])[:, None]
-    if attention == "sdpa":
-        return mask_B1LL
-    return torch.zeros_like(mask_B1LL, dtype=dtype).masked_fill(~mask_B1LL, torch.finfo(dtype).min)
-
-
-def block_numbers(query_mask_BL: Tensor) -> Tensor:
-    """Number the runs of True in each row from 0; -1 where False. int64."""
-    before_BL = torch.nn.functional.pad(query_mask_BL, (1, 0))[:, :-1]
-    starts_BL = query_mask_BL & ~before_BL
-    return torch.where(query_mask_BL, starts_BL.cumsum(1) - 1, -1)

@@ -1,42 +1,35 @@
 """Network in training with all that a step changes: weights, optimizer, moving average, count of skipped batches.
 
-A saved state holds exactly this, for a bit-exact resume after a kill. It is a checkpoint of torch distributed, written
-atomically. Frozen bases are not saved. Order, noise and dropout are functions of seed and step, so they need no state.
-Sharded over devices, each process writes its part, and a different number of processes can read it.
+A saved state (`training/states.py`) has exactly this, for a bit-exact resume after a kill. Frozen bases are not saved.
+Order, noise and dropout are functions of seed and step, so they need no state.
 """
 
 from __future__ import annotations
 
 import math
-import shutil
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any, cast
 
 import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
-from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
     get_state_dict,
     set_state_dict,
 )
-from torch.distributed.checkpoint.state_dict_loader import load as read_checkpoint
-from torch.distributed.checkpoint.state_dict_saver import save as write_checkpoint
 from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
 from torch.distributed.tensor import DTensor
 
 from pipeline.core.errors import UserError
+from training.compiling import compile_blocks, compiles
 from training.config import LoopSettings
 from training.optimizer import MovingAverage, make_optimizer
-from training.phase_folder import folder_name, steps_in
+from training.states import load_state
 
 MOST_IN_A_ROW = 10
 """Number of skipped batches in a row that ends a run: one is chance, but after ten the network has overflowed."""
@@ -47,15 +40,26 @@ _WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 class Learner:
     """Network with all that its training changes."""
 
-    def __init__(self, network: nn.Module, units: Sequence[str], loop: LoopSettings, accelerator: Accelerator) -> None:
+    def __init__(
+        self,
+        network: nn.Module,
+        units: Sequence[str],
+        loop: LoopSettings,
+        accelerator: Accelerator,
+        *,
+        varied: bool = False,
+    ) -> None:
         """Place the network on the devices.
 
         Args:
             network: network whose parameters that require a gradient are trained.
-            units: classes of modules that FSDP2 shards by themselves.
+            units: classes of modules that FSDP2 shards by themselves, and of which the innermost are compiled.
+            varied: whether batches differ in size.
         """
-        self.accelerator = accelerator
+        self.accelerator, self.compiled = accelerator, compiles(loop, accelerator.device)
         network.to(accelerator.device)
+        if self.compiled:  # before sharding, which changes the classes
+            compile_blocks(network, units, varied=varied)
         _shard_by_units(accelerator, units)
         fused = accelerator.scaler is None
         self.network, self.optimizer = accelerator.prepare(network, make_optimizer(network, loop, fused=fused))
@@ -80,6 +84,14 @@ class Learner:
         if self.average and not skipped:
             self.average.step()
 
+    def drop_gradients(self) -> None:
+        """Forget the gradients of a pass that is no step."""
+        self.optimizer.zero_grad()
+
+    def uncompiled(self) -> AbstractContextManager[object]:
+        """Run compiled blocks as they were written during the block: in other sizes, or to count their operations."""
+        return torch.compiler.set_stance("force_eager") if self.compiled else nullcontext()
+
     def averaged(self) -> AbstractContextManager[None]:
         """Replace the last weights by the averaged ones during the block, if there are any."""
         return self.average.in_place() if self.average else nullcontext()
@@ -103,14 +115,10 @@ class Learner:
             state["scaler"] = self.accelerator.scaler.state_dict()
         return state
 
-    def save(self, folder: Path, step: int, keep: int) -> None:
-        """Write the state, and keep this many. Collective call: all processes take part."""
-        save_state(folder, step, self.state(), keep, self.accelerator)
-
     def restore(self, folder: Path, step: int) -> None:
         """Restore a saved state, but keep the loop's own settings, which a fork may have changed."""
         state, groups = self.state(), [dict(group) for group in self.optimizer.param_groups]
-        _load_state(folder, step, state, optional=("average", "scaler"))
+        load_state(folder, step, state, optional=("average", "scaler"))
         set_state_dict(
             self.network,
             self.optimizer.optimizer,
@@ -178,75 +186,3 @@ class Skips:
     def state(self) -> dict[str, int]:
         """Return the counts for a saved state."""
         return {"total": self.total, "in_a_row": self.in_a_row}
-
-
-def save_state(folder: Path, step: int, state: dict[str, Any], keep: int, accelerator: Accelerator) -> None:
-    """Write a state and remove the oldest ones. Collective call: all processes take part.
-
-    Args:
-        folder: folder of the states, on a disk shared by all processes.
-        state: nested dictionaries of tensors and plain values; sharded tensors are written by their owners.
-    """
-    part = folder / f".{folder_name(step)}"
-    if accelerator.is_main_process:
-        shutil.rmtree(part, ignore_errors=True)  # left by a run killed while writing
-        part.mkdir(parents=True)
-    accelerator.wait_for_everyone()
-    try:
-        with _quietly():
-            write_checkpoint(state, checkpoint_id=part)
-    except CheckpointException as error:  # a BaseException in torch, not an Exception
-        first = next(iter(error.failures.values()))[0]
-        raise UserError(f"{part} cannot be written ({first}); free space and run the same command again") from error
-    accelerator.wait_for_everyone()
-    if accelerator.is_main_process:
-        part.rename(folder / folder_name(step))
-        for old in sorted(steps_in(folder))[:-keep]:
-            shutil.rmtree(folder / folder_name(old))
-    accelerator.wait_for_everyone()
-
-
-def _load_state(folder: Path, step: int, state: dict[str, Any], optional: Sequence[str] = ()) -> None:
-    """Read a state in place: tensors are filled, plain values replaced. Collective call: all processes take part.
-
-    Args:
-        state: nested dictionaries like the saved ones; other parts of the saved state are not read.
-        optional: parts that are removed from `state` if the saved state lacks them.
-
-    Raises:
-        UserError: the state is damaged, or of a version with another optimizer.
-    """
-    path = folder / folder_name(step)
-    if expected := state.keys() & set(optional):
-        for name in expected - _parts(path):
-            del state[name]
-    try:
-        with _quietly():
-            read_checkpoint(state, checkpoint_id=path)
-    except CheckpointException as error:
-        first = next(iter(error.failures.values()))[0]
-        raise _unreadable(path, first) from error
-
-
-def _parts(path: Path) -> set[str]:
-    """Return the names of the parts that a saved state has."""
-    try:
-        keys = FileSystemReader(path).read_metadata().state_dict_metadata
-    except (OSError, EOFError, UnpicklingError) as error:
-        raise _unreadable(path, error) from error
-    return {key.partition(".")[0] for key in keys}
-
-
-def _unreadable(path: Path, reason: BaseException) -> UserError:
-    return UserError(
-        f"{path} cannot be read: {reason}. It is damaged, or of another version: finish the phase with that version, "
-        f"or remove {path.parent} to train the phase again"
-    )
-
-
-@contextmanager
-def _quietly() -> Iterator[None]:
-    """Suppress torch's warning, on every single-process save, that there is no process group."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-        yield

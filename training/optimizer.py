@@ -176,8 +176,8 @@ class MovingAverage:
 
     @torch.no_grad()
     def _follow(self, decay: float) -> None:
-        for mean, parameter in zip(self.means, self.parameters, strict=True):
-            mean.lerp_(parameter.detach().to(mean.device), 1 - decay)
+        now = [each.detach().to(mean.device) for mean, each in zip(self.means, self.parameters, strict=True)]
+        torch._foreach_lerp_(self.means, now, 1 - decay)
 
     @torch.no_grad()
     def _set(self, values: Sequence[Tensor]) -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
+from models.prompt_batch import TensorBatch
 from training.data.order import Examples
 
 T = TypeVar("T")
@@ -55,12 +56,32 @@ class Share:
 ALONE = Share()
 
 
-class Batch(Protocol):
-    """Collated examples."""
+class StepBatch(NamedTuple):
+    """Examples of one process and one step."""
 
-    def to(self, device: torch.device) -> Self:
-        """Return the batch with its tensors on a device."""
-        ...
+    micro_batches: list[TensorBatch]
+    examples: int
+    units: float
+    """Sum of the sizes of the examples."""
+
+
+@dataclass(frozen=True)
+class Collator:
+    """Function from examples to micro-batches, which runs in the process that reads the examples.
+
+    A micro-batch has examples of similar size, because it is padded to the longest.
+    """
+
+    size_of: Callable[[Any], int]
+    collate: Callable[[Sequence[Any]], TensorBatch]
+    most: int
+    """Maximum number of examples in a micro-batch."""
+
+    def __call__(self, examples: Sequence[Any]) -> StepBatch:
+        """Return the micro-batches of a step."""
+        ordered = sorted(examples, key=self.size_of)
+        parts = [self.collate(ordered[at : at + self.most]) for at in range(0, len(ordered), self.most)]
+        return StepBatch(parts, len(ordered), float(sum(map(self.size_of, ordered))))
 
 
 class Phase(Protocol):
@@ -75,8 +96,9 @@ class Phase(Protocol):
     def network(self) -> nn.Module:
         """Network that maps a batch to named terms, each with one value per sample [B].
 
-        The term `loss` is minimized, the others are only reported. Parameters that require a gradient are trained, in
-        float32.
+        The term `loss` is minimized, the others are only reported. A term `loss/KIND` is the loss of the examples of a
+        kind and 0 for others; `share/KIND` is 1 and 0, so that the mean loss of the kind is the ratio of the two.
+        Parameters that require a gradient are trained, in float32.
         """
         ...
 
@@ -87,15 +109,20 @@ class Phase(Protocol):
 
     @property
     def units(self) -> Sequence[str]:
-        """Names of the module classes that FSDP2 wraps as separate sharding units."""
+        """Names of the module classes that FSDP2 wraps as separate sharding units; the innermost are compiled."""
+        ...
+
+    @property
+    def varied(self) -> bool:
+        """Return whether batches differ in size."""
         ...
 
     def size_of(self, example: Any) -> int:
         """Return the size of an example, such as its length in tokens: a micro-batch gets examples of similar size."""
         ...
 
-    def collate(self, examples: Sequence[Any]) -> Batch:
-        """Collate examples into a batch."""
+    def collate(self, examples: Sequence[Any]) -> TensorBatch:
+        """Collate examples into a batch, on the CPU."""
         ...
 
     def validate(

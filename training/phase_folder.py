@@ -2,7 +2,7 @@
 
     PHASE/made_from.json             ingredients: resuming with different ones is an error
     PHASE/begun.json                 recipe, start, and configuration of the result
-    PHASE/states/step-00001500/      state after so many steps, written by `learner.py`
+    PHASE/states/step-00001500/      state after so many steps, see `states.py`
 
 From `begun.json` and a saved state, another process can build the phase again without the data: `animegamer snapshot`
 and `animegamer train --fork-from` do. This module imports no torch, so a mistyped state is an error at once.

@@ -11,6 +11,7 @@ torch's fused attention: for heads of 48 numbers they take half the time, forwar
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
@@ -18,9 +19,11 @@ from functools import cache
 from typing import Any
 
 import torch
+import torch.distributed as distributed
 from accelerate import Accelerator, PartialState
 from accelerate.state import AcceleratorState
 from accelerate.utils import DistributedType, parse_flag_from_env, release_memory
+from torch.distributed import ProcessGroup
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from training.config import Precision
@@ -47,6 +50,28 @@ def training_device() -> torch.device:
     """Return the device that this process trains on."""
     device: torch.device = _process_group().device
     return device
+
+
+@cache
+def writing_group() -> ProcessGroup | None:
+    """Return a group in which the processes can talk beside training; None for a single one. First call collective."""
+    _process_group()
+    return distributed.new_group(backend="gloo", timeout=LONGEST_WAIT) if distributed.is_initialized() else None
+
+
+@contextmanager
+def in_turn() -> Iterator[None]:
+    """Let the processes of a machine run the block one after another. Collective call; so is the end of the block.
+
+    Weights are read into main memory before they move to a GPU: eight processes at once would take it eight times.
+    """
+    group, own = _process_group(), _process_group().local_process_index
+    others = int(os.environ.get("LOCAL_WORLD_SIZE", group.num_processes)) - 1
+    for _ in range(own):
+        group.wait_for_everyone()
+    yield
+    for _ in range(others - own):
+        group.wait_for_everyone()
 
 
 def in_main_process(make: Callable[[], None]) -> None:

@@ -80,12 +80,13 @@ def full() -> Recipe:
     common = {"batch_size": 24, "rate_warm_up": 500, "ema_decay": 0.9999, "save_every": 500, "validate_every": 2000}
     common |= {"loader_workers": 2, "save_minutes": 30.0}
     video, flux, language = ({**common, **optimizer} for optimizer in (_OF_VIDEO, _OF_FLUX, _OF_LANGUAGE))
-    windows = {**language, "batch_size": 80}
+    shots = {**video, "micro_batch": 3, "compile": True}
+    windows = {**language, "batch_size": 80, "micro_batch": 2, "compile": True}
     return Recipe(
         model=full_config(),
         shot=ShotPhaseSettings(
-            warm_up=LoopSettings(steps=10_000, learning_rate=2e-4, **video),
-            joint=LoopSettings(steps=80_000, learning_rate=2e-4, **video),
+            warm_up=LoopSettings(steps=10_000, learning_rate=2e-4, **shots),
+            joint=LoopSettings(steps=80_000, learning_rate=2e-4, **shots),
             precision="fp16",
         ),
         game=GamePhaseSettings(
@@ -93,7 +94,7 @@ def full() -> Recipe:
             windows=WindowSettings(packed=True),
             precision="bf16",
         ),
-        adapt=AdaptPhaseSettings(loop=LoopSettings(steps=10_000, learning_rate=5e-5, **video), precision="fp16"),
+        adapt=AdaptPhaseSettings(loop=LoopSettings(steps=10_000, learning_rate=5e-5, **shots), precision="fp16"),
         gc=BaselineSettings(loop=LoopSettings(steps=80_000, learning_rate=2e-4, **video), precision="fp16"),
         gfc=BaselineSettings(loop=LoopSettings(steps=200_000, learning_rate=1e-4, **flux), precision="bf16"),
     )
@@ -104,7 +105,7 @@ def paper() -> Recipe:
     recipe = full().model_dump()
     recipe["model"]["shot_decoder"]["lora_alpha"] = 1
     recipe["game"] |= {"free_text": 0.0, "windows": WindowSettings().model_dump()}
-    recipe["game"]["loop"] |= {"batch_size": 384, "micro_batch": 2}
+    recipe["game"]["loop"] |= {"batch_size": 384, "micro_batch": 4}
     recipe["gfc"]["loop"]["batch_size"] = 8
     for phase in ("shot", "game", "adapt", "gc", "gfc"):
         for loop in _loops_of(recipe[phase]):

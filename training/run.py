@@ -23,6 +23,7 @@ from models.hub import check_base
 from models.untrained import new_checkpoint
 from pipeline.core.atomic import held, write_json
 from pipeline.core.errors import UserError
+from training.compiling import check_compiler
 from training.config import Recipe
 from training.data.checks import by_rules_alone, check_batch, check_dataset
 from training.data.definitions import FROZEN, TRAINED, Name, bytes_per_clip, open_cache
@@ -35,7 +36,7 @@ from training.phase import Phase
 from training.phase_folder import STATES, PhaseNote
 from training.phases.assembly import SplitData, adapt_phase, game_phase, shot_phase
 from training.phases.autoencoder import fit_autoencoder
-from training.processes import new_accelerator, process_count, process_number
+from training.processes import in_turn, new_accelerator, process_count, process_number, training_device
 from training.recipes import COMMANDS, PHASES, PhaseName, ingredients_of, loop_of
 from training.run_folder import RunFolder
 
@@ -140,7 +141,10 @@ class TrainingRun:
             if accelerator.is_main_process:
                 folder = self.run_folder.folder
                 PhaseNote.of(folder, self.recipe, config, checkpoint.folder).write(folder / name)
-            return make(self.recipe, checkpoint, config, train, val)
+            with in_turn():
+                phase = make(self.recipe, checkpoint, config, train, val)
+                phase.network.to(accelerator.device)
+            return phase
 
         defined = {**checkpoint.as_start(), "recipe": ingredients_of(self.recipe, name)}
         return Checkpoint.open(self.run_folder.phase(name, loop, accelerator, defined, made))
@@ -176,9 +180,15 @@ class TrainingRun:
                 self.run_folder.say(f"{poor} of {captions} captions of {source.address} are by rules alone")
 
     def _check(self, *phases: PhaseName) -> None:
-        """Check the data, and that the processes can share the batches."""
-        for name in self._left(phases):
-            check_batch(name, loop_of(self.recipe, name), process_count())
+        """Check the data, and processes and compiler; of later phases, only say what cannot work."""
+        for name in self._left(PHASES[PHASES.index(phases[0]) :]):
+            try:
+                check_batch(name, loop_of(self.recipe, name), process_count())
+                check_compiler(name, loop_of(self.recipe, name), training_device())
+            except UserError as error:
+                if name in phases:
+                    raise
+                self.run_folder.say(str(error))
         self._check_data(*phases)
 
     def _left(self, phases: Sequence[PhaseName]) -> list[PhaseName]:

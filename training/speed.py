@@ -5,16 +5,16 @@ MFU (model FLOPs utilization) is the share of the card's peak that the network's
     MFU = F / (t P)
 
 with F the operations of forward and backward pass on this process's share of the batch, t the seconds of the step and P
-the card's dense half-precision peak. F includes recomputed activations. It is counted in the first step and scaled by
-the size of the examples, so it is approximate for examples of different lengths. MFU is left out on a CPU, on unknown
-cards, in float32 and with sharded weights.
+the card's dense half-precision peak. F includes recomputed activations. It is counted in a pass before the first step
+and scaled by the size of the examples, so it is approximate for examples of different lengths. MFU is left out on a
+CPU, on unknown cards, in float32 and with sharded weights.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
@@ -61,7 +61,6 @@ class SpeedMeter:
     def __init__(self, device: torch.device, processes: int, peak_tflops: float | None) -> None:
         self._device, self._processes, self._peak_tflops = device, processes, peak_tflops
         self._operations_a_unit: float | None = None
-        self._counter: FlopCounterMode | None = None
         self._waited = 0.0
         self._started = time.perf_counter()
 
@@ -77,12 +76,21 @@ class SpeedMeter:
             self._started, self._waited = started, time.perf_counter() - started
             yield item
 
-    def counted(self) -> AbstractContextManager[object]:
-        """Count the operations of the block if MFU needs them and they are not known yet."""
-        if self._peak_tflops is None or self._operations_a_unit is not None:
-            return nullcontext()
-        self._counter = FlopCounterMode(display=False)
-        return self._counter
+    @property
+    def misses_operations(self) -> bool:
+        """Return whether MFU needs the operations of a step, and they are not known yet."""
+        return self._peak_tflops is not None and self._operations_a_unit is None
+
+    @contextmanager
+    def counting(self, units: float) -> Iterator[None]:
+        """Count the operations of the block, a pass over examples of this size; it is no part of the step."""
+        started = time.perf_counter()
+        with FlopCounterMode(display=False) as counter:
+            yield
+        self._operations_a_unit = counter.get_total_flops() / units
+        if self._device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self._device)
+        self._started += time.perf_counter() - started
 
     def figures(self, examples: int, units: float) -> dict[str, float]:
         """Return the figures of the step that ends now; it began when its examples were asked for.
@@ -90,8 +98,6 @@ class SpeedMeter:
         Args:
             units: size of a process's examples, such as their tokens, on average over the processes.
         """
-        if self._counter is not None:
-            self._operations_a_unit, self._counter = self._counter.get_total_flops() / units, None
         seconds = time.perf_counter() - self._started
         found = {
             "step_seconds": seconds,

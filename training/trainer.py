@@ -16,7 +16,7 @@ weights is validated and exported (`training/optimizer.py`).
 
 Files of a phase:
 
-    FOLDER/states/       see training/phase_folder.py
+    FOLDER/states/       see training/states.py
     FOLDER/log/          files of TensorBoard, or of another tracker
     FOLDER/pictures/     pictures of validation
     FOLDER/snapshots/    exports of the phase in progress (`snapshot_every`, `animegamer snapshot`)
@@ -50,11 +50,12 @@ from training.data.checks import check_batch
 from training.data.order import Batches, begin_reading
 from training.learner import Learner
 from training.optimizer import learning_rate
-from training.phase import Phase, Share
+from training.phase import Collator, Phase, Share, StepBatch
 from training.phase_folder import STATES, folder_name, newest
 from training.pictures import FILM, track_clips
 from training.processes import attention_for
 from training.speed import SpeedMeter, peak_tflops_of
+from training.states import StateWriter
 from training.termination import Terminated, Termination
 
 SNAPSHOTS, TRAINED = "snapshots", "trained.json"
@@ -92,12 +93,14 @@ class Trainer:
         """
         self.phase, self.loop, self.folder, self.accelerator = phase, loop, folder, accelerator
         self.origin = origin
-        self.learner = Learner(phase.network, phase.units, loop, accelerator)
+        self.learner = Learner(phase.network, phase.units, loop, accelerator, varied=phase.varied)
+        self.states = StateWriter(folder / STATES, loop.keep, accelerator)
         self.done, self.termination = 0, Termination()
+        self._found: dict[str, float] = {}
         self._saved = self._validated = time.monotonic()
         self.speed = SpeedMeter(accelerator.device, accelerator.num_processes, peak_tflops_of(accelerator))
-        if (step := newest(self._states)) is not None:
-            self.learner.restore(self._states, step)
+        if (step := newest(self.states.folder)) is not None:
+            self.learner.restore(self.states.folder, step)
             self.done = step
 
     def run(self, watch: StepWatcher | None = None, say: Say = lambda _: None) -> Path:
@@ -107,91 +110,109 @@ class Trainer:
             The folder of the result.
 
         Raises:
-            UserError: several batches in a row have a loss or gradient that is not finite.
+            UserError: several batches in a row have a loss or gradient that is not finite, or a state cannot be
+                written.
             Terminated: a process received SIGTERM or Ctrl-C, and the state is saved; after the last step, the result
                 too.
             KeyboardInterrupt: Ctrl-C came again; nothing more is saved.
         """
         accelerator, loop, first = self.accelerator, self.loop, self.done
         kernels = attention_for(accelerator.mixed_precision, accelerator.device)
-        with self.termination.watched(say), kernels, closing(self._batches()) as batches:
+        with self.termination.watched(say), kernels, self.states, closing(self._batches()) as batches:
             self._export_missed()
             steps = zip(range(first, loop.steps), batches, strict=True)
-            for step, examples in self.speed.waiting(steps):
+            for step, batch in self.speed.waiting(steps):
                 if step == first:  # the first examples can take a minute
                     self._end_if_asked()
-                self._run_step(step, examples, watch)
+                self._run_step(step, batch, watch)
             self.export(self.folder / "result")
         self._end_if_asked()  # no further phase is begun
         return self.folder / "result"
 
-    def _run_step(self, step: int, examples: list[Any], watch: StepWatcher | None) -> None:
+    def _run_step(self, step: int, batch: StepBatch, watch: StepWatcher | None) -> None:
         """Run one step, with what is due after it: saving, validation, reports."""
         loop = self.loop
         # 1. Update the weights, and measure how long it took.
-        with self.speed.counted():
-            figures = self._update_weights(step, examples)
-        speeds = self.speed.figures(len(examples), figures.pop("units"))
+        if self.speed.misses_operations:
+            self._count_operations(step, batch)
+        figures = self._update_weights(step, batch)
+        speeds = self.speed.figures(batch.examples, figures.pop("units"))
         self.done = step + 1
         is_last, stops = self.done == loop.steps, figures.pop("stops") > 0
         saves, validates = figures.pop("saves") > 0, figures.pop("validates") > 0
-        # 2. Save the state if it is due, at a signal, and after the last step.
+        # 2. Save the state if it is due, at a signal, and after the last step. Training goes on meanwhile.
+        if figures.pop("unsaved") > 0:
+            self.states.wait()
         if self.done % loop.save_every == 0 or is_last or stops or saves:
-            self.learner.save(self._states, self.done, loop.keep)
+            self.states.save(self.done, self.learner.state())
             self._saved = time.monotonic()
         if stops and not is_last:
+            self.states.wait()
             raise self._terminated()
         # 3. Export and validate after saving: sampling needs additional memory, and may run out of memory.
         if self._snapshot:
             self.export(self._snapshot)
         if self.done % loop.validate_every == 0 or is_last or validates:
-            figures |= self._validate()
+            self._found = self._validate()
+            figures |= self._found
             self._validated = time.monotonic()
         # 4. Report.
         self.accelerator.log(figures | speeds, step=self.done)
         if watch:
             watch(StepReport(self.phase.name, self.done, loop.steps, figures))
 
-    def _update_weights(self, step: int, examples: list[Any]) -> dict[str, float]:
+    def _update_weights(self, step: int, batch: StepBatch) -> dict[str, float]:
         """Run one optimizer step on this process's share of the batch.
 
         Returns:
-            The terms of the global batch, `units` (the size of a process's examples), and three shares of the
-            processes: `stops` were asked to stop, and for `saves` and `validates` the minutes between two are over.
+            The terms of the global batch, `units` (the size of a process's examples), and four shares of the
+            processes: `stops` were asked to stop, for `saves` and `validates` the minutes between two are over, and
+            `unsaved` could not write the last state.
         """
         loop, accelerator, learner = self.loop, self.accelerator, self.learner
-        # 1. Seed the dropout inside the networks by the step, so that a resumed run draws the same.
-        set_seed(_seed_of(loop.seed, step, accelerator.process_index))
-        learner.network.train()
-        # 2. Add up the gradients of the micro-batches. Each has examples of similar size, since it is padded to the
-        #    longest. The processes exchange gradients in the last one only.
-        sums: dict[str, Tensor] = {}
-        examples = sorted(examples, key=self.phase.size_of)
-        for start in range(0, len(examples), loop.micro_batch):
-            batch = self.phase.collate(examples[start : start + loop.micro_batch]).to(accelerator.device)
-            last = start + loop.micro_batch == len(examples)
-            with nullcontext() if last else accelerator.no_sync(learner.network):
-                with accelerator.autocast():  # accelerate puts it into the network itself, but not with FSDP2
-                    terms = learner.network(batch)
-                accelerator.backward(terms["loss"].sum() / len(examples))
-            for name, values_B in terms.items():
-                sums[name] = sums.get(name, 0) + values_B.detach().float().sum() / len(examples)
-        # 3. Average over the processes, also what is due: all of them stop, save and validate after the same step.
+        # 1. Compute the gradient.
+        sums = self._add_gradients(step, batch)
+        # 2. Average over the processes, also what is due: all of them stop, save and validate after the same step.
         sums["stops"] = self._stops()
         sums["saves"] = self._is_over(loop.save_minutes, self._saved)
         sums["validates"] = self._is_over(loop.validate_minutes, self._validated)
-        sums["units"] = torch.tensor(float(sum(map(self.phase.size_of, examples))), device=accelerator.device)
-        figures = self._over_all(sums)
-        # 4. Clip the gradient, and take the step unless loss or gradient is not finite.
+        sums["unsaved"] = torch.tensor(float(self.states.has_failed), device=accelerator.device)
+        sums["units"] = torch.tensor(batch.units, device=accelerator.device)
+        figures = _by_kind(self._over_all(sums))
+        # 3. Clip the gradient, and take the step unless loss or gradient is not finite.
         rate, norm, skips = learning_rate(loop, step), learner.clip(loop.clip_norm), learner.skips
         skipped = skips.count(self.phase.name, step + 1, figures["loss"], norm, scale=learner.scale())
         learner.update(rate, skipped=skipped)
         return {**figures, "learning_rate": rate, "gradient_norm": norm, "skipped": skips.total}
 
+    def _add_gradients(self, step: int, batch: StepBatch) -> dict[str, Tensor]:
+        """Add up the gradients of the micro-batches. Return the means of the terms over this process's examples."""
+        accelerator, network = self.accelerator, self.learner.network
+        # seed the dropout inside the networks by the step, so that a resumed run draws the same
+        set_seed(_seed_of(self.loop.seed, step, accelerator.process_index))
+        network.train()
+        sums: dict[str, Tensor] = {}
+        for number, micro_batch in enumerate(batch.micro_batches, start=1):
+            is_last = number == len(batch.micro_batches)  # only then the processes exchange gradients
+            with nullcontext() if is_last else accelerator.no_sync(network):
+                with accelerator.autocast():  # accelerate puts it into the network itself, but not with FSDP2
+                    terms = network(micro_batch.to(accelerator.device))
+                accelerator.backward(terms["loss"].sum() / batch.examples)
+            for name, values_B in terms.items():
+                sums[name] = sums.get(name, 0) + values_B.detach().float().sum() / batch.examples
+        return sums
+
+    def _count_operations(self, step: int, batch: StepBatch) -> None:
+        """Count the operations of a step for the MFU, in a pass without an update: no counter sees compiled blocks."""
+        learner = self.learner
+        with learner.uncompiled(), self.accelerator.no_sync(learner.network), self.speed.counting(batch.units):
+            self._add_gradients(step, batch)
+        learner.drop_gradients()
+
     def _validate(self) -> dict[str, float]:
         network = self.learner.network.eval()
         pictures = self.folder / "pictures" / folder_name(self.done)
-        with self.learner.averaged(), torch.no_grad(), self.accelerator.autocast():
+        with self.learner.averaged(), self.learner.uncompiled(), torch.no_grad(), self.accelerator.autocast():
             own_pictures = pictures if self.accelerator.is_main_process else None
             found = self.phase.validate(network, self.accelerator.device, own_pictures, Share.of(self.accelerator))
         if self.accelerator.is_main_process:
@@ -235,11 +256,7 @@ class Trainer:
         is_due = every and self.done % every == 0 and self.done < self.loop.steps
         return self.folder / SNAPSHOTS / folder_name(self.done) if is_due else None
 
-    @property
-    def _states(self) -> Path:
-        return self.folder / STATES
-
-    def _batches(self) -> Generator[list[Any]]:
+    def _batches(self) -> Generator[StepBatch]:
         loop, accelerator = self.loop, self.accelerator
         check_batch(self.phase.name, loop, accelerator.num_processes)
         sampler = Batches(
@@ -255,7 +272,8 @@ class Trainer:
             examples,
             batch_sampler=sampler,
             num_workers=loop.loader_workers,
-            collate_fn=list,
+            collate_fn=Collator(self.phase.size_of, self.phase.collate, loop.micro_batch),
+            pin_memory=accelerator.device.type == "cuda",
             worker_init_fn=begin_reading,
         )
 
@@ -274,12 +292,24 @@ class Trainer:
         return dict(zip(sums, stacked.tolist(), strict=True))
 
     def _note_training(self, checkpoint: Path) -> None:
-        """Add this phase to the phases that have trained a checkpoint, in `trained.json`."""
+        """Add this phase, and the last validation of a finished one, to `trained.json` of a checkpoint."""
         earlier = read_note(checkpoint / TRAINED) or {"phases": []}
         this = {"phase": self.phase.name, "step": self.done, "steps": self.loop.steps}
         if self.origin:
             this["forked_from"] = self.origin
-        write_json(checkpoint / TRAINED, {"phases": [*earlier["phases"], this]})
+        note: dict[str, Any] = {**earlier, "phases": [*earlier["phases"], this]}
+        if self._found and self.done == self.loop.steps:
+            found = {name.removeprefix("val/"): value for name, value in self._found.items()}
+            note["validation"] = {**earlier.get("validation", {}), self.phase.name: found}
+        write_json(checkpoint / TRAINED, note)
+
+
+def _by_kind(means: dict[str, float]) -> dict[str, float]:
+    """Divide the loss of each kind of examples by its share; leave out kinds that the batch does not have."""
+    shares = {name.removeprefix("share/"): share for name, share in means.items() if name.startswith("share/")}
+    kinds = {f"loss/{kind}": means[f"loss/{kind}"] / share for kind, share in shares.items() if share}
+    others = {name: mean for name, mean in means.items() if not name.startswith(("share/", "loss/"))}
+    return others | kinds
 
 
 def _seed_of(*numbers: int) -> int:

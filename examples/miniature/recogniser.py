@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +28,7 @@ from examples.miniature.recogniser_network import HEIGHT, LABELS, ONE_OF, WIDTH,
 from examples.miniature.truth import SceneFacts, Truths
 from flows.console.terminal import say
 from models.checkpoint import Checkpoint
+from models.prompt_batch import TensorBatch
 from pipeline.core.atomic import write_json
 from pipeline.publish.samples import Split
 from training.config import LoopSettings
@@ -48,7 +49,7 @@ _AT_ONCE = 16
 
 
 @dataclass(frozen=True, eq=False)
-class LabelledClips:
+class LabelledClips(TensorBatch):
     """Clips with their truth: a batch, or all clips of a split."""
 
     frames_BTHWC: Tensor
@@ -67,11 +68,6 @@ class LabelledClips:
         """Return some of the clips."""
         chosen = torch.tensor(numbers)
         return LabelledClips(self.frames_BTHWC[chosen], {field: rows[chosen] for field, rows in self.truth.items()})
-
-    def to(self, device: torch.device) -> Self:
-        """Return the batch on a device."""
-        truth = {field: rows.to(device) for field, rows in self.truth.items()}
-        return type(self)(self.frames_BTHWC.to(device), truth)
 
 
 class _Loss(nn.Module):
@@ -94,6 +90,7 @@ class RecogniserPhase:
     held_out: LabelledClips
     name: str = "recogniser"
     units: Sequence[str] = ()
+    varied: bool = False
 
     def size_of(self, _example: int) -> int:
         """Return 1: all clips are of one size."""

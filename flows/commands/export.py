@@ -19,6 +19,7 @@ from flows.commands.clips import (
     clip_choice,
 )
 from flows.commands.dataset import DatasetPlace, open_workspace
+from flows.commands.model import need_networks
 from flows.console.terminal import say
 from pipeline.core.errors import UserError
 from pipeline.core.plain_text import printable
@@ -73,9 +74,19 @@ def export(
 
         animegamer export data/ --for huggingface --out hub/
 
+        animegamer export run/ --for huggingface --out hub/
+
     You can run the command again: it writes only what has changed, and resumes an interrupted export. Clips are hard
-    links to the dataset's files if the disk allows it.
+    links to the dataset's files if the disk allows it. With a trained run or a checkpoint in place of a dataset, the
+    command exports the model, with a card.
     """
+    from pipeline.remote.objects import is_address
+
+    if is_address(out):
+        raise UserError("--out is an address; export to a folder of this machine, and upload that")
+    if _is_model(dataset):
+        _export_model(Path(dataset), trainer, Path(out))
+        return
     from flows.console.progress import Bars
     from pipeline.core.atomic import read_locked
     from pipeline.core.progress import watched
@@ -84,10 +95,7 @@ def export(
     from pipeline.publish.export.plan import ExportRequest, make_plan
     from pipeline.publish.export.run import write_export
     from pipeline.publish.export.trainers import PRESETS, TRAINERS
-    from pipeline.remote.objects import is_address
 
-    if is_address(out):
-        raise UserError("--out is an address; export to a folder of this machine, and upload that")
     request = ExportRequest(
         trainer=TRAINERS[trainer],
         out=Path(out),
@@ -107,6 +115,24 @@ def export(
         with Bars().watching(), watched(request.out.name or out, "export") as watch:
             written = write_export(plan, watch)
     _say_written(plan, written)
+
+
+def _is_model(place: str) -> bool:
+    """Return whether a place is a run or a checkpoint: torch is imported for these alone."""
+    folder = Path(place)
+    return any((folder / name).is_file() for name in ("config.json", "recipe.json", "result/config.json"))
+
+
+def _export_model(place: Path, trainer: Trainer, out: Path) -> None:
+    """Export a trained model with its card, and print how to upload it."""
+    if trainer != "huggingface":
+        raise UserError(f"{place} is a trained model, not a dataset: export it with --for huggingface")
+    need_networks()
+    from training.model_card import UPLOAD, export_model
+
+    for notice in export_model(place, out):
+        say(notice, "yellow")
+    say(f"upload: {UPLOAD.format(out=shlex.quote(str(out)))}")
 
 
 def _say_written(plan: ExportPlan, written: Written) -> None:

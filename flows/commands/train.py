@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -81,6 +82,9 @@ def train(
             help="Address of machine 0, with --accelerate on several machines; the first of seven free ports.",
         ),
     ] = None,
+    tried: Annotated[
+        bool, typer.Option("--try", help="Only run a few steps, with random weights and clips; print time and memory.")
+    ] = False,
 ) -> None:
     """Train the model on the shards of a dataset.
 
@@ -96,6 +100,8 @@ def train(
     saved state. If you raise `steps` in the recipe, it extends a finished phase. Each phase writes a checkpoint to
     run/PHASE/result, pictures to run/PHASE/pictures, figures to run/log (`tensorboard --logdir run/log`).
     """
+    if tried and (fork_from or part in ("features", "gc", "gfc")):
+        raise typer.BadParameter("--try goes with shot, game, adapt or all, and not with --fork-from")
     if not accelerate and (machine_rank is not None or main_address):
         raise typer.BadParameter("--machine-rank and --main-address go with --accelerate")
     if fork_from and part in ("gc", "gfc"):
@@ -118,6 +124,9 @@ def train(
         )
     except ValidationError as error:
         raise UserError(faults_of(error)) from None
+    if tried:
+        _try_phases(part, request)
+        return
     recipe_read = _check_paths(part, request)
     if part != "all" and not accelerate:
         typer.echo(_train_part(part, request, recipe_read))
@@ -127,6 +136,28 @@ def train(
     except StoppedError as stop:
         say(str(stop), "yellow")
         raise typer.Exit(128 + stop.by) from None
+
+
+def _try_phases(part: TrainPart, request: TrainRequest) -> None:
+    """Run steps of the phases of a part, and print what they cost; with `--accelerate`, in processes of their own."""
+    if request.accelerate:
+        _check_files(part, request)
+        typer.echo(run_parts(part, request, tried=True).rstrip())
+        return
+    recipe = _named_recipe(request)
+    with importing():
+        from training.processes import process_number
+        from training.recipes import COMMANDS, PHASES, loop_of
+        from training.trial import described, try_phase
+    hours = 0.0
+    for phase in PHASES:
+        loop = loop_of(recipe, phase)
+        if part not in ("all", COMMANDS[phase]) or not loop.steps:
+            continue
+        trial = try_phase(phase, recipe)
+        hours += trial.hours if trial else 0
+        if process_number() == 0:
+            typer.echo(described(phase, loop, trial, datetime.now() + timedelta(hours=hours)))
 
 
 def recipe(recipe: Annotated[RecipeName, typer.Argument()] = "tiny", ablation: Ablated = None) -> None:
@@ -228,7 +259,8 @@ def _prepared(request: TrainRequest, recipe_read: TrainRecipe | None) -> Iterato
     bars = TrainBars(silent=process_number() > 0)
     try:
         recipe = recipe_read or _forked_recipe(request)
-        bars.phases = [phase for phase in PHASES if loop_of(recipe, phase).steps]
+        loops = {phase: loop_of(recipe, phase) for phase in PHASES}
+        bars.phases = {phase: loop.steps * loop.batch_size for phase, loop in loops.items() if loop.steps}
         with disk_errors(request.out), bars.shown():
             callbacks = (bars.say, bars.step, bars.feature)
             data = (request.features, recipe.data.names)

@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from threading import RLock
 from types import FrameType
@@ -117,8 +117,12 @@ class Display:
 class TrainBars(Display):
     """Training reports as bars. With several processes, all but the first are silent."""
 
-    phases: Sequence[str] = ()
-    """Names of the phases of the run, to number them."""
+    phases: Mapping[str, int] = {}
+    """Number of examples in all steps of each phase of the run, in order."""
+
+    def __init__(self, *, silent: bool = False) -> None:
+        super().__init__(silent=silent)
+        self._first: dict[str, tuple[int, float]] = {}
 
     def feature(self, name: str, done: float, total: float) -> None:
         """Show the progress of encoding a feature."""
@@ -130,12 +134,33 @@ class TrainBars(Display):
         loss = f"loss {figures['loss']:.4f}"
         phases = list(self.phases)
         number = f" ({phases.index(report.phase) + 1} of {len(phases)})" if report.phase in phases else ""
-        title = f"{report.phase}{number}"
-        self.move(title, report.step, report.steps, f"step {report.step} of {report.steps}, {loss}")
+        done = f"step {report.step} of {report.steps}, {loss}{self._left(report)}"
+        self.move(f"{report.phase}{number}", report.step, report.steps, done)
         seen = {name: value for name, value in figures.items() if name.startswith("val/")}
         if seen:
             held_out = ", ".join(f"{name.removeprefix('val/')} {value:.4f}" for name, value in seen.items())
             self.say(f"  {report.phase}, step {report.step}: {loss}; held out: {held_out}")
+
+    def _left(self, report: StepReport) -> str:
+        """Return the time left of the phase and, as if its examples took the same time, of the later ones."""
+        step, now = report.step, time.monotonic()
+        first, began = self._first.setdefault(report.phase, (step, now))
+        if step == first or report.phase not in self.phases:
+            return ""
+        step_seconds = (now - began) / (step - first)
+        left = step_seconds * (report.steps - step)
+        phases = list(self.phases)
+        later = sum(self.phases[each] for each in phases[phases.index(report.phase) + 1 :])
+        whole = left + step_seconds * report.steps / self.phases[report.phase] * later
+        return f", {_duration(left)} left" + (f", {_duration(whole)} with later phases" if later else "")
+
+
+def _duration(seconds: float) -> str:
+    """Return a time in the largest fitting unit."""
+    for name, size in (("days", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {name}"
+    return f"{seconds:.0f} s"
 
 
 class Bars:

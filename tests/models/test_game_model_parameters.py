@@ -13,6 +13,7 @@ from transformers import MistralConfig, MistralForCausalLM
 
 from models.config import Conventions, GameModelConfig, ModelConfig, full_config, tiny_config
 from models.game_model import GameModel, make_trainable, wrap_language_model
+from models.prompt_batch import PromptBatch
 from models.tokens import VOCABULARY
 from pipeline.core.errors import UserError
 from tests.support.networks.small_game_model import (
@@ -28,7 +29,7 @@ from tests.support.networks.small_game_model import (
 @pytest.mark.parametrize("past", [0, 1])
 def test_every_trained_parameter_gets_a_gradient_and_no_other(past: int) -> None:
     model = small_model()
-    output = model([prompt_of("Qiqi runs", *(past_turn(one) for one in range(past)), target=STATE)])
+    output = model(PromptBatch.of([prompt_of("Qiqi runs", *(past_turn(one) for one in range(past)), target=STATE)]))
     (output.shot_tokens_NLD.square().mean() + output.state_logits_N4V.logsumexp(-1).mean()).backward()
     for name, parameter in model.named_parameters():
         assert (parameter.grad is not None) == parameter.requires_grad, name
@@ -127,7 +128,7 @@ def test_half_precision_base_trains_under_autocast() -> None:
             parameter.data = parameter.data.bfloat16()
     prompt = prompt_of("Qiqi runs", past_turn(1), target=STATE)
     with torch.autocast("cpu", torch.bfloat16):
-        output = model([prompt])
+        output = model(PromptBatch.of([prompt]))
     output.shot_tokens_NLD.float().square().mean().backward()
     grads = [one.grad for one in model.parameters() if one.requires_grad and one.grad is not None]
     assert all(one.isfinite().all() and one.dtype == torch.float32 for one in grads)

@@ -1,20 +1,16 @@
-"""Learner: sharding, skipped batches, and a state that cannot be written."""
+"""Learner: sharding, and skipped batches."""
 
 from __future__ import annotations
 
 import math
-import resource
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-from accelerate import Accelerator, FullyShardedDataParallelPlugin
+from accelerate import FullyShardedDataParallelPlugin
 from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
 
-from pipeline.core.errors import UserError
-from training.learner import Skips, _shard_by_units, save_state
-from training.phase_folder import newest
+from training.learner import Skips, _shard_by_units
 
 
 @pytest.mark.parametrize("precision", ["no", "bf16"])
@@ -41,18 +37,3 @@ def test_a_gradient_that_is_not_finite_at_a_scale_of_1_is_counted() -> None:
     assert skips.count("sum", 2, 1.0, math.inf, scale=1.0)
     assert skips.count("sum", 3, math.nan, 1.0, scale=2.0)
     assert skips.state() == {"total": 2, "in_a_row": 2}
-
-
-def test_a_full_disk_at_a_state_is_named_and_leaves_the_state_before(tmp_path: Path) -> None:
-    accelerator, state = Accelerator(cpu=True), {"network": {"weight": torch.ones(50_000)}}
-    save_state(tmp_path, 1, state, 2, accelerator)
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (8_000, limits[1]))
-    try:
-        with pytest.raises(UserError, match=r"step-00000002 cannot be written .*; free space and run the same"):
-            save_state(tmp_path, 2, state, 2, accelerator)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert newest(tmp_path) == 1
-    save_state(tmp_path, 2, state, 2, accelerator)
-    assert newest(tmp_path) == 2

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -65,3 +67,28 @@ def test_a_second_accelerator_shards_as_the_first() -> None:
     done = subprocess.run([sys.executable, "-c", PHASES], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.splitlines() == ["no True", "bf16 True", "no True"]
+
+
+TURNS = """
+import sys, time
+from training.processes import in_turn, process_number
+
+with in_turn():
+    for word in ("enters", "leaves"):
+        with open(sys.argv[1], "a") as file:
+            file.write(f"{process_number()} {word}\\n")
+        time.sleep(0.3)
+"""
+
+
+@pytest.mark.slow
+def test_processes_of_a_machine_take_turns(tmp_path: Path) -> None:
+    (tmp_path / "turns.py").write_text(TURNS)
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    done = subprocess.run(
+        [*launcher, str(tmp_path / "turns.py"), str(tmp_path / "order")],
+        capture_output=True, text=True, timeout=250, check=False,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "ACCELERATE_USE_CPU": "true"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert (tmp_path / "order").read_text().splitlines() == ["0 enters", "0 leaves", "1 enters", "1 leaves"]

@@ -97,7 +97,6 @@ def test_a_file_changes_single_keys(tmp_path: Path) -> None:
         ("[game.windows]\nmost_turns = 9\n", "model.game_model.window_turns = 5: reduce most_turns"),
         ("[game.loop\n", "cannot be read"),
         ("[adapt]\npredictions = 'folds'\n", "adapt.predictions"),
-        ("[shot.joint]\nbatch_size = 5\n", "not a multiple of micro_batch"),
     ],
 )
 def test_invalid_values_are_named_with_their_file(tmp_path: Path, text: str, said: str) -> None:

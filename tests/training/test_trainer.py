@@ -20,6 +20,7 @@ from accelerate import Accelerator
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from models.prompt_batch import TensorBatch
 from pipeline.core.errors import UserError
 from training.config import LoopSettings
 from training.data.checks import check_batch
@@ -32,14 +33,11 @@ from training.termination import Terminated
 from training.trainer import StepReport, Trainer
 
 
-@dataclass(frozen=True)
-class Rows:
+@dataclass(frozen=True, eq=False)
+class Rows(TensorBatch):
     """Batch of rows."""
 
     rows_BD: Tensor
-
-    def to(self, device: torch.device) -> Rows:
-        return Rows(self.rows_BD.to(device))
 
 
 @dataclass(frozen=True)
@@ -76,6 +74,7 @@ class Sum:
     examples: Any = Noises()
     name: str = "sum"
     units: tuple[str, ...] = ()
+    varied: bool = False
     before_step: Callable[[], None] = lambda: None
 
     def size_of(self, example: Tensor) -> int:
@@ -157,9 +156,9 @@ def test_ctrl_c_while_the_first_examples_are_read_ends_before_the_step(tmp_path:
             os.kill(os.getpid(), signal.SIGINT)
             return super().__getitem__(place)
 
-    begun = Trainer(
-        Sum(examples=Interrupted(), before_step=lambda: steps.append(None)), loop(), tmp_path, new_accelerator()
-    )
+    phase = Sum(examples=Interrupted())
+    phase.network.register_forward_pre_hook(lambda *_: steps.append(None))
+    begun = Trainer(phase, loop(), tmp_path, new_accelerator())
     with pytest.raises(Terminated, match="sum: stopped by Ctrl-C; no step was done"):
         begun.run()
     assert not steps
@@ -237,11 +236,13 @@ def test_reading_processes_end_well_beside_services_of_the_training_process(tmp_
 
 
 def test_accumulated_gradients_are_those_of_the_whole_batch(tmp_path: Path) -> None:
-    whole, parts = Sum(Line()), Sum(Line())
-    whole.network.dropout.p = parts.network.dropout.p = 0.0
-    one = trained(tmp_path / "one", loop(), whole)
-    other = trained(tmp_path / "other", loop(micro_batch=1), parts)
-    assert all(torch.allclose(one[name], other[name], atol=1e-6) for name in one)
+    ends = []
+    for most in (4, 1, 3):  # 3 leaves a micro-batch of 1
+        phase = Sum(Line())
+        phase.network.dropout.p = 0.0
+        ends.append(trained(tmp_path / f"{most}", loop(micro_batch=most), phase))
+    whole, *others = ends
+    assert all(torch.allclose(whole[name], each[name], atol=1e-6) for each in others for name in whole)
 
 
 def test_examples_of_similar_size_share_a_micro_batch(tmp_path: Path) -> None:
@@ -282,6 +283,27 @@ def test_states_and_validations_are_due_by_minutes_too_and_change_no_weight(tmp_
         assert steps[-1] == 6
         assert 2 <= len(steps) <= 5
     assert same(load_file(result / "line.safetensors"), trained(tmp_path / "plain", loop(steps=6)))
+
+
+class Kinds(Line):
+    """The same network, with the loss of even and of odd rows apart, and of a kind that never occurs."""
+
+    def forward(self, batch: Rows) -> dict[str, Tensor]:
+        terms = super().forward(batch)
+        even_B = (batch.rows_BD[:, 0] > 0).float()
+        kinds = {"even": even_B, "odd": 1 - even_B, "none": 0 * even_B}
+        terms |= {f"share/{kind}": share_B for kind, share_B in kinds.items()}
+        return terms | {f"loss/{kind}": terms["loss"].detach() * share_B for kind, share_B in kinds.items()}
+
+
+def test_the_loss_of_a_kind_is_the_mean_of_its_examples(tmp_path: Path) -> None:
+    reports: list[StepReport] = []
+    Trainer(Sum(Kinds()), loop(steps=3, micro_batch=2), tmp_path, new_accelerator()).run(reports.append)
+    for figures in (report.figures for report in reports):
+        assert not {"loss/none", "share/even"} & figures.keys()
+        if {"loss/even", "loss/odd"} <= figures.keys():
+            low, high = sorted((figures["loss/even"], figures["loss/odd"]))
+            assert low <= figures["loss"] <= high
 
 
 def test_reports_have_the_documented_figures(tmp_path: Path) -> None:
@@ -381,10 +403,9 @@ def test_overflows_of_a_loss_scaler_are_not_counted_and_resume_is_exact(tmp_path
 
 
 def test_an_indivisible_batch_is_refused() -> None:
-    with pytest.raises(ValueError, match="batch_size 4 is not a multiple of micro_batch 3"):
-        loop(micro_batch=3)
-    with pytest.raises(UserError, match="sum: 3 processes cannot share a batch of 4; make it a multiple"):
-        check_batch("sum", loop(), 3)
-    with pytest.raises(UserError, match="sum: a process gets 2 examples a step, not a multiple of micro_batch 4"):
-        check_batch("sum", loop(), 2)
-    check_batch("sum", loop(micro_batch=2), 2)
+    for batch, processes, nearest in ((4, 3, "3 or 6"), (2, 4, "4"), (80, 6, "78 or 84")):
+        with pytest.raises(
+            UserError, match=f"{processes} processes .* a batch of {batch}: set its batch_size to {nearest}"
+        ):
+            check_batch("sum", loop(batch_size=batch), processes)
+    check_batch("sum", loop(micro_batch=3), 2)

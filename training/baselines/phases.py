@@ -27,7 +27,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
 from diffusers import FluxPipeline
@@ -37,6 +37,7 @@ from models.checkpoint_writer import within
 from models.diffusion import noised, v_loss
 from models.engine_options import TIMESTEPS
 from models.frames import Moments
+from models.prompt_batch import TensorBatch
 from training.baselines.encoding import text_states
 from training.baselines.folder import BaselineFolder, Device, save_trained
 from training.baselines.pipelines import sizes_of
@@ -62,6 +63,7 @@ class AdapterPhase(ABC):
     start: BaselineFolder
     name: ClassVar[str]
     units: ClassVar[Sequence[str]]
+    varied: ClassVar[bool] = False
 
     def size_of(self, _example: Any) -> int:
         """Return 1: all examples are of one size."""
@@ -176,7 +178,7 @@ class NoisedPicture:
 
 
 @dataclass(frozen=True, eq=False)
-class NoisedPictures:
+class NoisedPictures(TensorBatch):
     """Collated examples."""
 
     latents_BCHW: Tensor
@@ -184,10 +186,6 @@ class NoisedPictures:
     sigma_B: Tensor
     text_BND: Tensor
     pooled_BD: Tensor
-
-    def to(self, device: torch.device) -> Self:
-        """Return the batch on a device."""
-        return type(self)(*(each.to(device) for each in vars(self).values()))
 
 
 class PictureExamples:
@@ -223,7 +221,7 @@ class PictureExamples:
         found_CHW = Moments(*self.cache.get("flux_pictures", clip_id).float()).sample(drawn)
         latents_CHW = (found_CHW - self.shift) * self.scale
         noise_CHW = torch.randn(latents_CHW.shape, generator=drawn)
-        text_ND, pooled_D = (self.cache.get(name, clip_id).float() for name in ("flux_prompts", "flux_pooled"))
+        text_ND, pooled_D = (self.cache.get(name, clip_id) for name in ("flux_prompts", "flux_pooled"))
         return NoisedPicture(latents_CHW, noise_CHW, sigma, text_ND, pooled_D)
 
 

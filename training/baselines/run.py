@@ -19,12 +19,13 @@ from training.baselines.config import NOT_AT_MINI, full, tiny
 from training.baselines.encoding import fill_features, open_features
 from training.baselines.folder import BaselineFolder, new_baseline, new_mini_gc
 from training.baselines.phases import gc_phase, gfc_phase
+from training.compiling import check_compiler
 from training.config import BaselineSettings, Recipe
 from training.data.checks import check_batch, check_captions
 from training.data.definitions import made_by_files
 from training.data.feature_cache import FeatureCache, share_out, space_needed
 from training.phase import Phase
-from training.processes import frozen_dtype, process_count
+from training.processes import frozen_dtype, in_turn, process_count, training_device
 from training.recipes import ON_TILES
 from training.run_folder import RunFolder
 
@@ -45,6 +46,7 @@ def train_baseline(
     settings = recipe.gc if kind == "gc" else recipe.gfc
     if not (run_folder.folder / kind / "result").exists():
         check_batch(kind, settings.loop, process_count())
+        check_compiler(kind, settings.loop, training_device())
         for source, part in run_folder.mixture.with_turns(run_folder.catalogs()["train"]):
             check_captions(part.turns, source.address)
     accelerator = run_folder.accelerator(settings.precision, kind)
@@ -58,7 +60,8 @@ def train_baseline(
 
     def made() -> Phase:
         caches = _caches(baseline, run_folder, accelerator, tiled=tiled)
-        return _phase(kind, baseline, settings, caches, recipe.validation.clips, accelerator)
+        with in_turn():
+            return _phase(kind, baseline, settings, caches, recipe.validation.clips, accelerator)
 
     if _is_mini(recipe) and start:  # its start is a function of the checkpoint
         trained = Checkpoint.open(start).as_start()

@@ -70,14 +70,12 @@ def check_frames(turns: Sequence[RecordedTurn], frames: int, source: str) -> Non
 
 
 def check_batch(phase: str, loop: LoopSettings, processes: int) -> None:
-    """Check that the processes can share a batch evenly, in whole micro-batches. UserError if they cannot."""
+    """Check that the processes can share a batch evenly. UserError if they cannot, with the nearest batches."""
     share, rest = divmod(loop.batch_size, processes)
     if rest:
-        raise UserError(f"{phase}: {processes} processes cannot share a batch of {loop.batch_size}; make it a multiple")
-    if share % loop.micro_batch:
+        nearest = " or ".join(str(each * processes) for each in (share, share + 1) if each)
         raise UserError(
-            f"{phase}: a process gets {share} examples a step, not a multiple of micro_batch {loop.micro_batch}; "
-            "change one of the two, or the number of processes"
+            f"{phase}: {processes} processes cannot share a batch of {loop.batch_size}: set its batch_size to {nearest}"
         )
 
 

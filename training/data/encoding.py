@@ -26,6 +26,7 @@ from models.engine import TILE
 from models.engine_options import PartProgress, unwatched
 from models.frames import Moments, encode_frames
 from models.game_model import GameModel
+from models.prompt_batch import PromptBatch
 from models.tokens import PastTurn, TokenPrompt, write_prompt
 from pipeline.core.errors import UserError
 from training.config import Recipe
@@ -183,7 +184,7 @@ class Encoder:
         @torch.no_grad()
         def predict(asked: Sequence[Window]) -> Tensor:
             prompts = [prompt_of(window, tokens_of, tokenizer, config) for window in asked]
-            tokens_BLD: Tensor = model(prompts).shot_tokens_NLD
+            tokens_BLD: Tensor = model(PromptBatch.of(prompts).to(torch.device(self.device))).shot_tokens_NLD
             return tokens_BLD.float().cpu()
 
         return predict

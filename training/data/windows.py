@@ -164,8 +164,9 @@ class History:
         level = float(torch.rand((), generator=numbers))
         shots: dict[str, Tensor] = {}
         for turn in window.past:
-            tokens_LD = cache.get("shot_tokens", turn.clip_id).float()
+            tokens_LD = cache.get("shot_tokens", turn.clip_id)
             if self.noise:
+                tokens_LD = tokens_LD.float()
                 noise_LD = torch.randn(tokens_LD.shape, generator=numbers)
                 tokens_LD = tokens_LD + level * self.noise * tokens_LD.std() * noise_LD
             shots[turn.clip_id] = tokens_LD
@@ -174,4 +175,4 @@ class History:
 
 def recorded(window: Window, cache: FeatureCache) -> Past:
     """Return the past as it was recorded, for validation."""
-    return Past({turn.clip_id: cache.get("shot_tokens", turn.clip_id).float() for turn in window.past})
+    return Past({turn.clip_id: cache.get("shot_tokens", turn.clip_id) for turn in window.past})

@@ -11,7 +11,9 @@ import torch
 from models.checkpoint import Checkpoint
 from models.config import ModelConfig
 from models.game_model import make_trainable, mistral_of
+from models.prompt_batch import FLEX_BLOCK, pack_attention
 from models.shot_decoder import ShotDecoder, unfreeze_for_adaptation, unfreeze_for_joint, unfreeze_for_warm_up
+from training.compiling import compiles
 from training.config import Recipe
 from training.data.feature_cache import FeatureCache
 from training.data.mixture import by_dataset
@@ -20,7 +22,7 @@ from training.data.turns import Catalog, RecordedTurn
 from training.data.windows import History, Windows
 from training.phases.game import GameExamples, GamePhase, GameTraining
 from training.phases.shot import ShotExamples, ShotNetworks, ShotPhase
-from training.processes import frozen_dtype
+from training.processes import frozen_dtype, training_device
 
 
 @dataclass(frozen=True)
@@ -99,15 +101,21 @@ def game_phase(
         windows, past = Windows(turns, settings, seed), replace(history, seed=seed)
         return GameExamples(windows, train.cache, tokenizer, config, recipe.game.free_text, past)
 
+    weights, most_turns = (recipe.game.alpha, recipe.game.beta), settings.most_turns
+    network = GameTraining(model, *weights, noisy=history.noise > 0, most_turns=most_turns)
+    packs = settings.packed and compiles(recipe.game.loop, training_device())
+    if packs:
+        pack_attention(mistral_of(model.language_model).config)
     return GamePhase(
         "game",
-        GameTraining(model, recipe.game.alpha, recipe.game.beta, noisy=history.noise > 0),
+        network,
         by_dataset(train.catalog, lambda turns, number: examples(turns, part_seed(seed, number))),
         examples(train.catalog.turns, seed),
         GameExamples(held_out, (val or train).cache, tokenizer, config),
         recipe.validation,
         checkpoint,
         config,
+        multiple=FLEX_BLOCK if packs else 1,
     )
 
 

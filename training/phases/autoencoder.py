@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal
 
 import torch
 from accelerate import Accelerator
@@ -41,6 +41,7 @@ from models.checkpoint_writer import copy_rest, save_config, within
 from models.config import ModelConfig, inside_id
 from models.frames import decode_latents, encode_frames, scaling_factor, to_patches
 from models.hub import quietly
+from models.prompt_batch import TensorBatch
 from pipeline.core.errors import UserError
 from pipeline.publish.samples import Split
 from training.config import FitSettings
@@ -100,6 +101,7 @@ class AutoencoderPhase:
     pictures: int
     checkpoint: Checkpoint
     units: Sequence[str] = ("CogVideoXResnetBlock3D",)
+    varied: bool = False
 
     def size_of(self, _example: tuple[Tensor, Tensor]) -> int:
         """Return 1: all examples are of one size."""
@@ -147,16 +149,12 @@ class AutoencoderPhase:
 
 
 @dataclass(frozen=True, eq=False)
-class Crops:
+class Crops(TensorBatch):
     """Collated examples: crops of clips, and the noise for sampling their latents."""
 
     frames_BTHWC: Tensor
     """uint8 RGB."""
     noise_BCTHW: Tensor
-
-    def to(self, device: torch.device) -> Self:
-        """Return the batch on a device."""
-        return type(self)(self.frames_BTHWC.to(device), self.noise_BCTHW.to(device))
 
 
 class CropExamples:

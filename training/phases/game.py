@@ -37,7 +37,8 @@ from models.checkpoint import Checkpoint
 from models.checkpoint_writer import copy_rest, save_config, save_game_model, within
 from models.config import ModelConfig
 from models.game_model import GameModel, GameOutput
-from models.tokens import LEGAL_IDS, PastTurn, TokenPrompt, write_packed_prompt
+from models.prompt_batch import PromptBatch, TensorBatch
+from models.tokens import ID_OF, LEGAL_IDS, LEGAL_VALUES, PastTurn, TokenPrompt, write_packed_prompt
 from training.config import ValidationSettings
 from training.data.encoding import prompt_of
 from training.data.feature_cache import FeatureCache
@@ -58,22 +59,33 @@ class GameExample:
     """True for each measured value of each target: level, social, entertainment, stamina."""
     noise_level: int
     """Tenth of the greatest noise on the past, 0 to 9."""
+    turns: tuple[int, ...]
+    """Number of turns that each target's prediction is made from, its own included."""
 
 
 @dataclass(frozen=True, eq=False)
-class GameBatch:
-    """Collated examples; the game model pads the prompts."""
+class GameBatch(TensorBatch):
+    """Collated examples."""
 
-    prompts: tuple[TokenPrompt, ...]
+    prompts: PromptBatch
     shot_tokens_NLD: Tensor
     state_ids_N4: Tensor
     measured_N4: Tensor
     noise_levels_B: Tensor
+    turns_N: Tensor
+    """Number of turns of each target's window, from 1."""
 
-    def to(self, device: torch.device) -> Self:
-        """Return the batch on a device; the game model moves the prompts."""
-        tensors = (self.shot_tokens_NLD, self.state_ids_N4, self.measured_N4, self.noise_levels_B)
-        return type(self)(self.prompts, *(each.to(device) for each in tensors))
+    @classmethod
+    def of(cls, examples: Sequence[GameExample], multiple: int = 1) -> Self:
+        """Collate examples, with prompts padded to a multiple of a length."""
+        return cls(
+            PromptBatch.of([example.prompt for example in examples], multiple),
+            torch.cat([example.shot_tokens_NLD for example in examples]),
+            torch.tensor([target.ids for example in examples for target in example.prompt.targets]),
+            torch.tensor([measured for example in examples for measured in example.measured]),
+            torch.tensor([example.noise_level for example in examples]),
+            torch.tensor([turns for example in examples for turns in example.turns]),
+        )
 
 
 class GameExamples:
@@ -123,24 +135,29 @@ class GameExamples:
     def _example(self, window: Window, past: Past) -> GameExample:
         prompt = prompt_of(window, past.shots.__getitem__, self.tokenizer, self.config)
         target = window.target
-        return GameExample(prompt, self.tokens_of(target.clip_id)[None], (target.measured,), past.noise_level)
+        wanted_1LD = self.cache.get("shot_tokens", target.clip_id)[None]
+        return GameExample(prompt, wanted_1LD, (target.measured,), past.noise_level, (len(window.turns),))
 
     def _packed(self, window: Window, past: Past) -> GameExample:
-        targets_NLD = torch.stack([self.tokens_of(turn.clip_id) for turn in window.turns])
+        targets_NLD = torch.stack([self.cache.get("shot_tokens", turn.clip_id) for turn in window.turns])
         shots = [*(past.shots[turn.clip_id] for turn in window.past), targets_NLD[-1]]
         turns = [
             PastTurn(turn.instruction, shot_LD, turn.state, turn.measured)
             for turn, shot_LD in zip(window.turns, shots, strict=True)
         ]
         prompt = write_packed_prompt(self.tokenizer, turns, len(shots[-1]), self.config.conventions)
-        return GameExample(prompt, targets_NLD, tuple(turn.measured for turn in window.turns), past.noise_level)
+        measured = tuple(turn.measured for turn in window.turns)
+        return GameExample(prompt, targets_NLD, measured, past.noise_level, tuple(range(1, len(turns) + 1)))
 
 
 class GameTraining(nn.Module):
     """Game model with its loss, and the vectors of the noise levels if the past is noisy."""
 
-    def __init__(self, game_model: GameModel, alpha: float, beta: float, *, noisy: bool = False) -> None:
+    def __init__(
+        self, game_model: GameModel, alpha: float, beta: float, *, noisy: bool = False, most_turns: int = 0
+    ) -> None:
         super().__init__()
+        self.most_turns = most_turns
         self.game_model, self.alpha, self.beta = game_model, alpha, beta
         self.noise_vectors: nn.Embedding | None = None
         if noisy:
@@ -155,7 +172,7 @@ class GameTraining(nn.Module):
         measured_N4 = batch.measured_N4.float()
         logits_NV4 = output.state_logits_N4V.float().transpose(1, 2)
         entropy_N4 = functional.cross_entropy(logits_NV4, batch.state_ids_N4, reduction="none")
-        predicted_NLD, wanted_NLD = output.shot_tokens_NLD.float(), batch.shot_tokens_NLD
+        predicted_NLD, wanted_NLD = output.shot_tokens_NLD.float(), batch.shot_tokens_NLD.float()
         state_N = _mean_of(entropy_N4, measured_N4)
         squares_N = (predicted_NLD - wanted_NLD).square().mean(dim=(1, 2))
         cosine_N = 1 - functional.cosine_similarity(predicted_NLD, wanted_NLD, dim=-1).mean(dim=1)
@@ -168,24 +185,31 @@ class GameTraining(nn.Module):
             "level_right": right_N4[:, 0],
             "state_right": _mean_of(right_N4, measured_N4),
         }
+        if self.training:
+            terms |= self._by_kind(terms["loss"].detach(), batch)
         # 2. Their means over the targets of each prompt.
-        counts = [len(each.targets) for each in batch.prompts]
-        of_prompts = torch.split(torch.stack(list(terms.values())), counts, dim=1)
+        of_prompts = torch.split(torch.stack(list(terms.values())), list(batch.prompts.targets), dim=1)
         return dict(zip(terms, torch.stack([part.mean(dim=1) for part in of_prompts], dim=1), strict=True))
 
-    def _with_noise_level(self, batch: GameBatch) -> tuple[TokenPrompt, ...]:
+    def _by_kind(self, losses_N: Tensor, batch: GameBatch) -> dict[str, Tensor]:
+        """Return the loss by motion level and by number of turns, each with the share of such targets."""
+        levels_N = batch.state_ids_N4[:, 0]
+        kinds = {f"level_{value}": levels_N == ID_OF[f"<Strength_{value}>"] for value in LEGAL_VALUES["level"]}
+        kinds |= {f"{turns}_turns": batch.turns_N == turns for turns in range(1, self.most_turns + 1)}
+        shares = {f"share/{kind}": is_it_N.float() for kind, is_it_N in kinds.items()}
+        return shares | {f"loss/{kind}": losses_N * is_it_N for kind, is_it_N in kinds.items()}
+
+    def _with_noise_level(self, batch: GameBatch) -> PromptBatch:
         """Add the vector of its noise level to the past shot tokens of each prompt.
 
-        A prompt without past turns gets zero rows, so that the vectors always have a gradient.
+        Without past turns it adds zero rows, so that the vectors always have a gradient.
         """
+        prompts = batch.prompts
         if self.noise_vectors is None:
-            return batch.prompts
-        vectors_BD = self.noise_vectors(batch.noise_levels_B)
-        prompts = []
-        for prompt, vector_D in zip(batch.prompts, vectors_BD, strict=True):
-            past_LD = vector_D.new_zeros(0, len(vector_D)) if prompt.history_LD is None else prompt.history_LD
-            prompts.append(replace(prompt, history_LD=past_LD.to(vector_D) + vector_D))
-        return tuple(prompts)
+            return prompts
+        added_ND = self.noise_vectors(batch.noise_levels_B).index_select(0, prompts.history_prompts_N)
+        past_ND = added_ND if prompts.history_ND is None else prompts.history_ND.to(added_ND) + added_ND
+        return replace(prompts, history_ND=past_ND)
 
 
 def chosen_ids(logits_N4V: Tensor) -> Tensor:
@@ -214,6 +238,9 @@ class GamePhase:
     """Configuration of the resulting checkpoint."""
     units: Sequence[str] = ("MistralDecoderLayer", "GameModel")
     """FSDP2 units; the game model is one because validation also calls it alone."""
+    varied: bool = True
+    multiple: int = 1
+    """Prompts are padded to a length that is a multiple of this."""
 
     def size_of(self, example: GameExample) -> int:
         """Return the length of the prompt."""
@@ -221,13 +248,7 @@ class GamePhase:
 
     def collate(self, examples: Sequence[GameExample]) -> GameBatch:
         """Collate examples."""
-        return GameBatch(
-            tuple(example.prompt for example in examples),
-            torch.cat([example.shot_tokens_NLD for example in examples]),
-            torch.tensor([target.ids for example in examples for target in example.prompt.targets]),
-            torch.tensor([measured for example in examples for measured in example.measured]),
-            torch.tensor([example.noise_level for example in examples]),
-        )
+        return GameBatch.of(examples, self.multiple)
 
     def validate(
         self,

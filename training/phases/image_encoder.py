@@ -22,7 +22,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +33,7 @@ from models.checkpoint import Checkpoint
 from models.checkpoint_writer import copy_rest, save_config, within
 from models.config import inside_id
 from models.hub import load_base, quietly
+from models.prompt_batch import TensorBatch
 from models.shot_encoder import clip_pixels
 from pipeline.core.errors import UserError
 from pipeline.publish.samples import Split
@@ -53,17 +53,13 @@ _BATCH_SIZE = 64
 
 
 @dataclass(frozen=True, eq=False)
-class Captioned:
+class Captioned(TensorBatch):
     """Collated frames with their captions, or all clips of a split."""
 
     frames_BHWC: Tensor
     """uint8 RGB."""
     words_BV: Tensor
     """Share of each word in the caption: a row sums to 1, or to 0 without a known word."""
-
-    def to(self, device: torch.device) -> Self:
-        """Return the batch on a device."""
-        return type(self)(self.frames_BHWC.to(device), self.words_BV.to(device))
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,6 +119,7 @@ class ImageEncoderPhase:
     checkpoint: Checkpoint
     name: str = "image-encoder"
     units: Sequence[str] = ("CLIPEncoderLayer",)
+    varied: bool = False
 
     def size_of(self, _example: tuple[Tensor, Tensor]) -> int:
         """Return 1: all examples are of one size."""

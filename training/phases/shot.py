@@ -45,6 +45,7 @@ from models.diffusion import Guidance, draw, noised, v_loss
 from models.engine import TILE
 from models.engine_options import TIMESTEPS
 from models.frames import decode_latents
+from models.prompt_batch import TensorBatch
 from models.shot_decoder import ShotDecoder, denoise
 from models.shot_encoder import ShotEncoder
 from training.config import ValidationSettings
@@ -72,7 +73,7 @@ class NoisedShot:
 
 
 @dataclass(frozen=True, eq=False)
-class NoisedShots:
+class NoisedShots(TensorBatch):
     """Collated examples."""
 
     latents_BTCHW: Tensor
@@ -90,16 +91,6 @@ class NoisedShots:
             torch.tensor([example.timestep for example in examples]),
             torch.tensor([example.scope_px for example in examples]),
             tuple(torch.stack(each) for each in zip(*(example.conditions for example in examples), strict=True)),
-        )
-
-    def to(self, device: torch.device) -> Self:
-        """Return the batch on a device."""
-        return type(self)(
-            self.latents_BTCHW.to(device),
-            self.noise_BTCHW.to(device),
-            self.timesteps_B.to(device),
-            self.scope_B.to(device),
-            tuple(each.to(device) for each in self.conditions),
         )
 
 
@@ -140,7 +131,7 @@ class ShotExamples:
 
     def conditions(self, item: int) -> tuple[Tensor, ...]:
         """Return the conditions of a clip."""
-        return tuple(self.cache.get(name, self.turns[item].clip_id).float() for name in self.absent)
+        return tuple(self.cache.get(name, self.turns[item].clip_id) for name in self.absent)
 
     def _example(self, item: int, drawn: torch.Generator, timestep: int, *, dropped: bool) -> NoisedShot:
         turn = self.turns[item]
@@ -195,6 +186,7 @@ class ShotNetworks(nn.Module):
 
     def shot_tokens(self, conditions: tuple[Tensor, ...]) -> Tensor:
         """Return shot tokens [B, L, D]."""
+        conditions = tuple(each.float() for each in conditions)  # stored in float16 at full size
         tokens_BLD: Tensor = self.encoder(*conditions) if self.encoder else conditions[0]
         return tokens_BLD
 
@@ -240,6 +232,7 @@ class ShotPhase:
     """Configuration of the resulting checkpoint."""
     whole: bool = False
     """True if the base of the shot decoder is trained too."""
+    varied: bool = False
 
     @property
     def units(self) -> tuple[str, ...]:

@@ -85,14 +85,17 @@ def test_training_shows_steps_and_keeps_validations(
     chatty: None, capsys: pytest.CaptureFixture[str], silent: bool
 ) -> None:
     bars = TrainBars(silent=silent)
-    bars.phases = ["warm-up", "joint", "game"]
+    bars.phases = {"warm-up": 100, "joint": 800, "game": 2400}
     with bars.shown():
         bars.feature("latents", 3, 12)
         bars.step(StepReport("joint", 2, 8, {"loss": 0.5, "val/loss": 0.25}))
+        bars._first["joint"] = (2, time.monotonic() - 100)
+        bars.step(StepReport("joint", 3, 8, {"loss": 0.5}))
     expected = [
         "  encoding latents: 25%, 3 of 12 clips",
         "  joint (2 of 3): 25%, step 2 of 8, loss 0.5000",
         "  joint, step 2: loss 0.5000; held out: loss 0.2500",
+        "  joint (2 of 3): 38%, step 3 of 8, loss 0.5000, 8 min left, 48 min with later phases",
     ]
     assert capsys.readouterr().err.splitlines() == ([] if silent else expected)
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from models.config import Conventions
+from models.prompt_batch import PromptBatch
 from models.tokens import PastTurn, State, TokenPrompt, write_packed_prompt, write_prompt
 from tests.support.networks.small_game_model import (
     SHOT,
@@ -27,11 +28,12 @@ def batch(*noise_levels: int, past: int = 2) -> GameBatch:
     prompt = prompt_of("Qiqi runs", *map(past_turn, range(past)), target=STATE)
     count = len(noise_levels)
     return GameBatch(
-        (prompt,) * count,
+        PromptBatch.of((prompt,) * count),
         torch.zeros(count, SHOT, WIDTH),
         torch.tensor([STATE.ids] * count),
         torch.ones(count, 4, dtype=torch.bool),
         torch.tensor(noise_levels),
+        torch.full((count,), past + 1),
     )
 
 
@@ -83,11 +85,12 @@ def film_of(turns: int) -> list[PastTurn]:
 def batch_of(prompts: list[TokenPrompt], turns: list[PastTurn], noise_level: int) -> GameBatch:
     """Prompts with the targets of these turns."""
     return GameBatch(
-        tuple(prompts),
+        PromptBatch.of(prompts),
         torch.stack([turn.shot_tokens_LD for turn in turns]),
         torch.tensor([turn.state.ids for turn in turns]),
         torch.tensor([turn.measured for turn in turns]),
         torch.tensor([noise_level] * len(prompts)),
+        torch.tensor([turns for prompt in prompts for turns in range(1, len(prompt.targets) + 1)]),
     )
 
 
@@ -123,3 +126,14 @@ def test_the_loss_of_packed_windows_is_the_mean_of_their_nested_windows(
     for name, each in network.named_parameters():
         if each.grad is not None:
             torch.testing.assert_close(gradients[name], each.grad, atol=1e-4, rtol=1e-3)
+
+
+def test_training_reports_the_loss_by_level_and_by_number_of_turns() -> None:
+    network = GameTraining(small_model(), 1.0, 0.5, most_turns=5)
+    film = film_of(5)
+    packed = [write_packed_prompt(mistral_tokenizer(), film, SHOT, Conventions())]
+    terms = network.train()(batch_of(packed, film, 0))
+    for kinds in (["1_turns", "2_turns", "3_turns", "4_turns", "5_turns"], [f"level_{level}" for level in range(1, 6)]):
+        assert sum(float(terms[f"share/{kind}"]) for kind in kinds) == pytest.approx(1)
+        assert sum(float(terms[f"loss/{kind}"]) for kind in kinds) == pytest.approx(float(terms["loss"]))
+    assert not any("/" in name for name in network.eval()(batch_of(packed, film, 0)))

@@ -1,0 +1,262 @@
+"""Trial of a recipe: real steps of each phase on the machine at hand, with random weights and random examples.
+
+Optimizer, average, precision and compiled blocks are those of training. Nothing is read, so it needs neither the bases
+nor a dataset; windows are as long as they can be. Loading, validation and saving come on top.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from datetime import datetime
+from statistics import median
+from typing import TypeVar
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from models.frames import LATENT_CHANNELS
+from models.game_model import GameModel, mistral_of, wrap_language_model
+from models.prompt_batch import FLEX_BLOCK, TensorBatch, pack_attention
+from models.shot_decoder import (
+    SPATIAL_COMPRESSION,
+    ShotDecoder,
+    add_lora,
+    decoder_options,
+    unfreeze_for_adaptation,
+    unfreeze_for_joint,
+    unfreeze_for_warm_up,
+)
+from models.shot_encoder import ShotEncoder
+from models.tokens import MEASURED, PastTurn, State, shipped_tokenizer, write_packed_prompt, write_prompt
+from models.untrained import random_base
+from pipeline.core.errors import UserError
+from training.compiling import compiles
+from training.config import LoopSettings, Precision, Recipe
+from training.learner import Learner
+from training.phases.game import GameBatch, GameExample, GamePhase, GameTraining
+from training.phases.shot import NoisedShot, NoisedShots, ShotNetworks
+from training.processes import FROZEN_PRECISION, new_accelerator, release_network, resolved
+from training.recipes import PhaseName, loop_of
+from training.speed import peak_tflops_of
+
+T = TypeVar("T")
+INSTRUCTION = "Character: Qiqi; Motion: slowly fly over the sea; Background: morning sky."
+UNITS: dict[bool, Sequence[str]] = {True: GamePhase.units, False: ("CogVideoXBlock", "ShotDecoder", "ShotEncoder")}
+"""Units of the game model, and of the phases with the shot decoder."""
+LOOP_KEYS = {"warm-up": "shot.warm_up", "joint": "shot.joint", "game": "game.loop", "adapt": "adapt.loop"}
+"""Table of the recipe with each phase's loop."""
+_WARM, _TIMED = 2, 3
+"""Steps that compile, select kernels and allocate moments; and steps that are timed."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Cost of a phase."""
+
+    phase: PhaseName
+    micro_batch: int
+    """Examples in a forward pass: the recipe's, or the most that fit into memory."""
+    seconds: float
+    """Seconds of a step until the last backward pass."""
+    update_seconds: float
+    """Seconds of its clipping, update and average."""
+    hours: float
+    """Hours of all steps of the phase."""
+    peak_gb: float | None
+    """Peak memory of a GPU; None on a CPU."""
+    mfu: float | None
+    """See `training/speed.py`."""
+
+
+def try_phase(phase: PhaseName, recipe: Recipe) -> Trial | None:
+    """Run a few steps of a phase with the recipe's batch. Collective call: processes share the batch.
+
+    Returns:
+        The cost, at a smaller micro-batch if the recipe's needs too much memory; None if no example fits.
+
+    Raises:
+        UserError: the precision does not go with the device.
+    """
+    try:
+        accelerator = new_accelerator(precision_of(phase, recipe))
+    except ValueError as error:
+        raise UserError(f"{phase}: {error}") from error
+    trial = _tried(phase, recipe, accelerator)
+    release_network(accelerator)
+    return trial
+
+
+def _tried(phase: PhaseName, recipe: Recipe, accelerator: Accelerator) -> Trial | None:
+    loop, device = loop_of(recipe, phase), accelerator.device
+    share = -(-loop.batch_size // accelerator.num_processes)
+    try:
+        # 1. Build the network, with all that its training changes, and count the operations of one example.
+        network = network_of(phase, recipe, str(device))
+        learner = Learner(network, UNITS[phase == "game"], loop, accelerator, varied=phase == "game")
+        operations = share * _operations(learner, batch_of(phase, recipe, 1).to(device))
+        # 2. Run steps, with as many examples at once as fit.
+        found = fitting(
+            min(loop.micro_batch, share),
+            lambda most: _timed(learner, [batch_of(phase, recipe, size) for size in _sizes(share, most)]),
+        )
+    except torch.OutOfMemoryError:
+        found = None
+    if found is None:
+        return None
+    most, (seconds, update_seconds) = found
+    peak_gb = torch.cuda.max_memory_allocated() / 1e9 if device.type == "cuda" else None
+    step_seconds, peak_tflops = seconds + update_seconds, peak_tflops_of(accelerator)
+    mfu = operations / step_seconds / peak_tflops / 1e12 if peak_tflops else None
+    return Trial(phase, most, seconds, update_seconds, loop.steps * step_seconds / 3600, peak_gb, mfu)
+
+
+def described(phase: PhaseName, loop: LoopSettings, trial: Trial | None, end: datetime) -> str:
+    """Return a line about the cost of a phase.
+
+    Args:
+        end: when the phase ends if training begins now.
+    """
+    if trial is None:
+        return f"{phase}: not even one example fits into memory; --recipe card24 takes less"
+    figures = [f"{trial.seconds + trial.update_seconds:.3g} s a step, {trial.micro_batch} examples at once"]
+    figures += [f"{trial.peak_gb:.1f} GB"] if trial.peak_gb else []
+    figures += [f"MFU {trial.mfu:.0%}"] if trial.mfu else []
+    figures.append(f"{loop.steps:,} steps take {trial.hours:.3g} hours, until {end:%Y-%m-%d %H:%M}")
+    line = f"{phase}: {', '.join(figures)}"
+    if trial.micro_batch < min(loop.micro_batch, loop.batch_size):
+        line += f". {loop.micro_batch} at once did not fit: set {LOOP_KEYS[phase]}.micro_batch = {trial.micro_batch}"
+    return line
+
+
+def fitting(most: int, attempt: Callable[[int], T]) -> tuple[int, T] | None:
+    """Return the largest size up to `most` whose attempt does not run out of a GPU's memory, and its result."""
+    for size in range(most, 0, -1):
+        try:
+            return size, attempt(size)
+        except torch.OutOfMemoryError:
+            continue  # the caches are freed outside, when the traceback no longer holds tensors
+        finally:
+            torch.cuda.empty_cache()
+    return None
+
+
+def _sizes(share: int, most: int) -> list[int]:
+    """Return the sizes of the micro-batches of a step."""
+    return [min(most, share - at) for at in range(0, share, most)]
+
+
+def _operations(learner: Learner, batch: TensorBatch) -> int:
+    """Return the number of operations of forward and backward pass."""
+    accelerator, network = learner.accelerator, learner.network
+    with learner.uncompiled(), accelerator.no_sync(network), FlopCounterMode(display=False) as counter:
+        _backward(learner, batch, 1)
+    learner.drop_gradients()
+    return int(counter.get_total_flops())
+
+
+def _timed(learner: Learner, batches: Sequence[TensorBatch]) -> tuple[float, float]:
+    """Return the median seconds of a step: of its passes, and of its update."""
+    accelerator, times = learner.accelerator, list[tuple[float, float]]()
+    moved = [batch.to(accelerator.device) for batch in batches]
+    learner.drop_gradients()
+    if accelerator.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    for _ in range(_WARM + _TIMED):
+        began = _now(accelerator)
+        for number, batch in enumerate(moved, start=1):
+            with nullcontext() if number == len(moved) else accelerator.no_sync(learner.network):
+                _backward(learner, batch, len(moved))
+        passed = _now(accelerator)
+        learner.clip(1.0)
+        learner.update(1e-6, skipped=False)
+        times.append((passed - began, _now(accelerator) - passed))
+    first, second = zip(*times[_WARM:], strict=True)
+    return median(first), median(second)
+
+
+def _backward(learner: Learner, batch: TensorBatch, count: int) -> None:
+    accelerator, network = learner.accelerator, learner.network.train()
+    with accelerator.autocast():
+        loss_B: Tensor = network(batch)["loss"]
+    accelerator.backward(loss_B.sum() / count)
+
+
+def _now(accelerator: Accelerator) -> float:
+    """Return the time when all that was given to the GPU is done, in seconds."""
+    if accelerator.device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def network_of(phase: PhaseName, recipe: Recipe, device: str) -> nn.Module:
+    """Return the network of a phase with random weights (none on `meta`); trained parts unfrozen, in float32."""
+    config = recipe.model
+    with torch.device(device):
+        if phase == "game":
+            language_model = wrap_language_model(random_base("language_model", config, device), config.game_model)
+            network: nn.Module = GameTraining(GameModel(language_model, config), recipe.game.alpha, recipe.game.beta)
+            if recipe.game.gradient_checkpointing:
+                mistral_of(language_model).activation_checkpointing_enable({"use_reentrant": False})
+            if recipe.game.windows.packed and compiles(recipe.game.loop, torch.device(device)):
+                pack_attention(mistral_of(language_model).config)
+        else:
+            stock = random_base("transformer", config, device).config
+            decoder = ShotDecoder.from_config(stock, **decoder_options(config))
+            add_lora(decoder, config.shot_decoder)
+            encoder = ShotEncoder(config.shot_encoder)
+            network = ShotNetworks(decoder, None if phase == "adapt" else encoder, motion_scope=True)
+            _thaw(phase, encoder, decoder, whole="transformer" in config.whole)
+            if (recipe.adapt if phase == "adapt" else recipe.shot).gradient_checkpointing:
+                decoder.enable_gradient_checkpointing()
+    for parameter in network.parameters():
+        frozen = FROZEN_PRECISION[resolved(precision_of(phase, recipe), torch.device(device))]
+        kind = torch.float32 if parameter.requires_grad else frozen
+        parameter.data = parameter.data.to(kind)
+    return network.train()
+
+
+def _thaw(phase: PhaseName, encoder: ShotEncoder, decoder: ShotDecoder, *, whole: bool) -> None:
+    if phase == "warm-up":
+        unfreeze_for_warm_up(encoder, decoder)
+    elif phase == "joint":
+        unfreeze_for_joint(encoder, decoder, whole=whole)
+    else:
+        unfreeze_for_adaptation(decoder, whole=whole)
+
+
+def batch_of(phase: PhaseName, recipe: Recipe, count: int) -> NoisedShots | GameBatch:
+    """Return random examples; for the game model windows of maximal length, packed if the recipe's are."""
+    if phase == "game":
+        return GameBatch.of([_window(recipe)] * count, FLEX_BLOCK if recipe.game.windows.packed else 1)
+    shot, encoder = recipe.model.shot_decoder, recipe.model.shot_encoder
+    height, width = shot.height // SPATIAL_COMPRESSION, shot.width // SPATIAL_COMPRESSION
+    latents_TCHW = torch.randn(shot.latent_frames, LATENT_CHANNELS, height, width)
+    conditions: tuple[Tensor, ...] = (torch.randn(encoder.shot_tokens, encoder.width),)
+    if phase != "adapt":
+        text_ND = torch.randn(encoder.text_tokens, encoder.text_width)
+        conditions = (text_ND, torch.randn(encoder.image_tokens, encoder.image_width))
+    return NoisedShots.of([NoisedShot(latents_TCHW, latents_TCHW, 500, 5.0, conditions)] * count)
+
+
+def _window(recipe: Recipe) -> GameExample:
+    encoder, conventions, windows = recipe.model.shot_encoder, recipe.model.conventions, recipe.game.windows
+    state, tokens_LD = State(3, 0, 1, -1), torch.randn(encoder.shot_tokens, encoder.width)
+    turns, tokenizer = [PastTurn(INSTRUCTION, tokens_LD, state)] * windows.most_turns, shipped_tokenizer()
+    if windows.packed:
+        prompt = write_packed_prompt(tokenizer, turns, len(tokens_LD), conventions)
+    else:
+        prompt = write_prompt(tokenizer, turns[1:], INSTRUCTION, len(tokens_LD), conventions, state)
+    targets = len(prompt.targets)
+    lengths = tuple(range(1, targets + 1)) if windows.packed else (windows.most_turns,)
+    return GameExample(prompt, tokens_LD.expand(targets, -1, -1), (MEASURED,) * targets, 0, lengths)
+
+
+def precision_of(phase: PhaseName, recipe: Recipe) -> Precision:
+    """Return the precision of a phase, by the recipe."""
+    sections = {"game": recipe.game.precision, "adapt": recipe.adapt.precision}
+    return sections.get(phase, recipe.shot.precision)
