@@ -1,9 +1,9 @@
 """The game model: Mistral, with adapters or trained whole, predicts the next turn from past turns and an instruction.
 
-The shot tokens come from learned queries, which attend to everything before them and to one another. The same pass then
-decodes the state, token by token. Only legal tokens are candidates at each of its four slots, and the tags between are
-fixed, so nothing needs parsing. With h the last layer's states, q the positions of the queries, p_k the positions of
-the opening tags, R_in and R_out the resamplers:
+The shot tokens come from learned queries, which attend to everything before them and to one another. A second, short
+pass decodes the state. Only legal tokens are candidates at each of its four slots, and the tags between are fixed, so
+nothing needs parsing. With h the last layer's states, q the positions of the queries, p_k the positions of the opening
+tags, R_in and R_out the resamplers:
 
     embedding at a frame token of a past turn = R_in(past shot token)
     shot tokens = R_out(h[q + readout_shift])
@@ -14,11 +14,12 @@ The loss terms are in `training/phases/game.py`.
 The attention masks are in `models/prompt_batch.py`.
 
 Shapes: B prompts, N targets of all prompts in their order, L positions or shot tokens, D width of a shot token, H of
-the language model, V vocabulary.
+the language model, V vocabulary, S positions of a state tree.
 """
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -29,8 +30,9 @@ from torch import Tensor, nn
 from transformers import DynamicCache, MistralForCausalLM
 
 from models.config import GameModelConfig, ModelConfig
-from models.prompt_batch import PACKED_ATTENTION, PromptBatch, attention_mask, block_mask
-from models.tokens import LEGAL_IDS, MISTRAL_VOCABULARY, STATE_TAGS, VOCABULARY, State, TokenPrompt
+from models.prompt_batch import PACKED_ATTENTION, PromptBatch, attention_mask, block_mask, in_form_of
+from models.state_tree import STATE_TREE
+from models.tokens import LEGAL_IDS, MISTRAL_VOCABULARY, VOCABULARY, State, TokenPrompt
 from pipeline.core.errors import UserError
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -157,11 +159,16 @@ class GameModel(nn.Module):
         if prompt.targets:
             raise ValueError("a prompt to play from has no target state")
         mistral = mistral_of(self.language_model)
-        cache, batch = DynamicCache(config=mistral.config), PromptBatch.of([prompt])
+        cache, batch = DynamicCache(), PromptBatch.of([prompt])
         batch = batch.to(mistral.model.embed_tokens.weight.device)
         states_1LH = self._read(batch, cache)
         shot_tokens_1LD = self._shot_tokens(states_1LH, batch, 1)
-        return Prediction(shot_tokens_1LD[0], self._decode_state(states_1LH[0, -1], cache))
+        return Prediction(shot_tokens_1LD[0], self._decode_state(states_1LH[0], cache))
+
+    def merge_adapters(self) -> None:
+        """Merge the adapters into Mistral's weights, for play: fewer and larger products; only training needs both."""
+        if isinstance(self.language_model, PeftModel):
+            self.language_model = self.language_model.merge_and_unload()
 
     def _read(self, batch: PromptBatch, cache: DynamicCache | None) -> Tensor:
         """States of the last layer after the final norm, BLH."""
@@ -196,15 +203,33 @@ class GameModel(nn.Module):
         tokens_ND: Tensor = self.output_resampler(states_NH.to(next(self.output_resampler.parameters()).dtype))
         return tokens_ND.view(shots, -1, tokens_ND.shape[-1])
 
-    def _decode_state(self, state_H: Tensor, cache: DynamicCache) -> State:
-        """Decode the four values one after another, from the state at `<ML>`, the last position in the cache."""
-        mistral = mistral_of(self.language_model)
-        chosen: list[int] = []
-        for slot, legal in enumerate(LEGAL_IDS):
-            if slot:
-                between = (chosen[-1], STATE_TAGS[slot - 1][1], STATE_TAGS[slot][0])
-                ids_1L = torch.tensor([between], device=state_H.device)
-                state_H = mistral.model(ids_1L, past_key_values=cache, use_cache=True).last_hidden_state[0, -1]
-            logits_V = mistral.lm_head(state_H)
+    def _decode_state(self, states_LH: Tensor, cache: DynamicCache) -> State:
+        """Decode the four values from the states of a prompt, which ends with `<ML>`, and its cache.
+
+        One pass reads all that may follow the level. The values one by one would take three passes, each as long as
+        the launches of its kernels, and the host would wait for each value.
+        """
+        mistral, tree, device = mistral_of(self.language_model), STATE_TREE, states_LH.device
+        # 1. Choose the level, without waiting for it.
+        levels_C = torch.tensor(LEGAL_IDS[0]).to(device, non_blocking=True)
+        best_1 = mistral.lm_head(states_LH[-1]).index_select(0, levels_C).argmax(0, keepdim=True)
+        level_1 = levels_C.index_select(0, best_1)
+        # 2. Read the tree after it. A position sees the prompt, within the sliding window, and its ancestors.
+        past, window = len(states_LH), mistral.config.sliding_window
+        positions_S = past + tree.depths_S
+        seen_SL = positions_S[:, None] - torch.arange(past) < (window or math.inf)
+        mask_11SL = torch.cat([seen_SL, tree.seen_SS], dim=1).to(device, non_blocking=True)[None, None]
+        states_SH = mistral.model(
+            torch.cat([level_1, tree.ids_S.to(device, non_blocking=True)])[None],
+            attention_mask=in_form_of(mistral.config, mask_11SL, states_LH.dtype),
+            position_ids=positions_S.to(device, non_blocking=True)[None],
+            past_key_values=cache,
+            use_cache=True,
+        ).last_hidden_state[0]
+        # 3. Follow the most likely legal values. Only here does the host wait.
+        logits_NV = mistral.lm_head(states_SH[2::3]).cpu()
+        chosen = [int(level_1)]
+        for legal in LEGAL_IDS[1:]:
+            logits_V = logits_NV[tree.paths.index(tuple(chosen[1:]))]
             chosen.append(legal[int(logits_V[list(legal)].argmax())])
         return State.from_ids(chosen)

@@ -141,7 +141,12 @@ def attention_mask(config: MistralConfig, batch: PromptBatch, dtype: torch.dtype
     prompts_B, order_L = (torch.arange(size, device=batch.real_BL.device) for size in batch.real_BL.shape)
     may_attend = _rule(batch, config.sliding_window)
     mask_B1LL = may_attend(prompts_B[:, None, None], None, order_L[:, None], order_L)[:, None]
-    if attention != "eager":
+    return in_form_of(config, mask_B1LL, dtype)
+
+
+def in_form_of(config: MistralConfig, mask_B1LL: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return a boolean mask in the form of the attention implementation."""
+    if config._attn_implementation != "eager":
         return mask_B1LL
     return torch.zeros_like(mask_B1LL, dtype=dtype).masked_fill(~mask_B1LL, torch.finfo(dtype).min)
 
