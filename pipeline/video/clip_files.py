@@ -1,4 +1,4 @@
-"""Writing, reading and joining of clips as small closed-GOP H.264 in MP4, through PyAV.
+"""Writing, reading and joining of clips as small closed-GOP H.264 in MP4, and films as GIF, through PyAV.
 
 This module and `film_reader` are the only two that decode or encode, besides the probe, which decodes the start of a
 film. Every reader gives the same frames of a clip.
@@ -20,6 +20,7 @@ from av.error import FFmpegError
 from av.video.frame import VideoFrame
 from av.video.reformatter import ColorRange, Colorspace, VideoReformatter
 from av.video.stream import VideoStream
+from PIL import Image
 
 from pipeline.core.records import RecordError
 from pipeline.video.colour import MATRICES, UNSPECIFIED
@@ -61,6 +62,42 @@ def write_clip(path: Path, pictures: Iterable[VideoFrame | Picture], fps: Fracti
             frame.pts, frame.time_base = number, 1 / fps
             container.mux(stream.encode(frame))
         container.mux(stream.encode())
+
+
+def write_gif(path: Path, shots: Iterable[Sequence[Picture]], fps: Fraction) -> None:
+    """Write a film as GIF that repeats for ever, with 256 colours for each shot. One shot is held at a time.
+
+    Pictures are not dithered: that would take a third more bytes, and three times as long.
+
+    Args:
+        path: path of the film.
+        shots: BGR arrays (HWC uint8), all of one size, in groups with the same colours; at least one.
+        fps: frames per second; GIF counts hundredths of a second.
+    """
+    with av.open(f"file:{path.absolute()}", "w", format="gif", container_options={"loop": "0"}) as film:
+        stream, number = film.add_stream("gif", rate=fps), 0
+        stream.pix_fmt = "pal8"
+        for shot in shots:
+            small = [picture[::3, ::3, ::-1] for picture in shot]  # enough to choose colours
+            chosen = Image.fromarray(np.concatenate(small)).quantize(256, Image.Quantize.MEDIANCUT)
+            palette_C4 = _argb(chosen)
+            for picture in shot:
+                matched = Image.fromarray(picture[..., ::-1]).quantize(palette=chosen, dither=Image.Dither.NONE)
+                frame = VideoFrame.from_ndarray((np.asarray(matched), palette_C4), format="pal8")
+                frame.pts, frame.time_base = number, 1 / fps
+                if number == 0:
+                    stream.width, stream.height = frame.width, frame.height
+                film.mux(stream.encode(frame))
+                number += 1
+        film.mux(stream.encode())
+
+
+def _argb(picture: Image.Image) -> Picture:
+    """Return the palette of a picture as FFmpeg takes it: uint8 of (256, 4), opaque."""
+    colours = np.array(picture.getpalette(), np.uint8).reshape(-1, 3)
+    palette_C4 = np.full((256, 4), 255, np.uint8)
+    palette_C4[: len(colours), 1:] = colours
+    return palette_C4
 
 
 def join_clips(paths: Iterable[Path], out: Path) -> None:
