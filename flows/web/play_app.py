@@ -163,7 +163,7 @@ def make_app(games: Games, config: ModelConfig, rules: Rules | None = None) -> F
         **words,
         "drawn": how_drawn(games.settings, config.sampling),
         "start": asdict(Values()),
-        "rules": referee is not None,
+        "rules": {"turns": rules.turns} if rules else None,
         "times": TIMES,
         "manners": list(ADVERBS.values()),
     }
@@ -265,8 +265,8 @@ def _add_games(app: FastAPI, games: Games, reader: Reader, referee: Referee | No
         under_way = _step(games, drawing) if drawing and drawing.is_under_way else None
         shown = {"id", "parent", "instruction", "level", "values", "first_frame_seconds"}
         turns = [turn.model_dump(include=shown) for turn in folder.turns]
-        fulfilled = referee.fulfilled(folder) if referee else {}
-        return {"turns": turns, "drawing": under_way, "waited": waited(folder.turns), "fulfilled": fulfilled}
+        fulfilled = {"fulfilled": referee.fulfilled(folder)} if referee else {}
+        return {"turns": turns, "drawing": under_way, "waited": waited(folder.turns), **fulfilled}
 
     @app.post("/api/games/{game_id}/turns", status_code=202)
     def ask_for_turn(game_id: str, folder: Folder, move: Move) -> Step:

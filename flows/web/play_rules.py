@@ -92,12 +92,12 @@ class Referee:
 
     def ruling(self, folder: GameFolder, after: str | None, instruction: str) -> Ruling:
         """Return an instruction as it may be played after a turn. UserError if nothing may be played for it."""
-        tale, standings = self._standings(folder)
+        tale, standings = self.standings(folder)
         return tale.ruling(_at(tale, standings, after), instruction)
 
     def fulfilled(self, folder: GameFolder) -> dict[str, list[str]]:
         """Return the wishes that came true, by the turn in which they did."""
-        _, standings = self._standings(folder)
+        _, standings = self.standings(folder)
         return {turn: list(map(said, now.fulfilled)) for turn, now in standings.items() if now.fulfilled}
 
     def opening(self) -> StandingNow:
@@ -107,7 +107,7 @@ class Referee:
 
     def now(self, folder: GameFolder, turn: TurnRecord) -> StandingNow:
         """Return the standing after a turn."""
-        tale, standings = self._standings(folder)
+        tale, standings = self.standings(folder)
         now, before = standings[turn.id], _at(tale, standings, turn.parent)
         ends = self.rules.turns and now.number == self.rules.turns
         return _with_next(tale, now, f"{tale.seed} {turn.id}").model_copy(
@@ -121,7 +121,7 @@ class Referee:
             }
         )
 
-    def _standings(self, folder: GameFolder) -> tuple[Tale, dict[str, Standing]]:
+    def standings(self, folder: GameFolder) -> tuple[Tale, dict[str, Standing]]:
         """Return the standings after all turns of a game, by id; only new and changed turns are computed."""
         key = str(folder.path)
         with self._lock:

@@ -51,7 +51,7 @@ def _ideas(tale: Tale, standing: Standing, dice: random.Random) -> Iterator[tupl
     """Yield deeds with their reasons: for wishes, for somebody in need, and any."""
     for wish in dice.sample(standing.wishes, len(standing.wishes)):
         if deed := _drawn(tale, standing, dice, _towards(wish, tale, dice), wish):
-            yield deed, f"{wish.who} wants {wish.wish.wants}"
+            yield deed, f"{wish.who}'s wish"
             break
     for name, person in sorted(standing.people.items(), key=lambda each: each[1].stamina):
         rest = [motion for motion in tale.script.motions if tale.rules.motion(motion).stamina > 0]
