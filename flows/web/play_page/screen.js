@@ -41,6 +41,7 @@ export class Screen {
     if (turn.stays && this.#shown === `${game}/${turn.parent}` && !this.#wasEarly && !still.matches) this.#swap();
     else this.other.hidden = true;
     [this.#shown, this.#wasEarly] = [`${game}/${turn.id}`, false];
+    this.video.loop = true;
     this.video.poster = posterOf(game, turn.id);
     this.video.src = videoOf(game, turn.id);
     this.video.setAttribute("aria-label", told(turn.instruction));
@@ -60,6 +61,18 @@ export class Screen {
   #arrived() {
     this.#showEarly(false);
     if (this.video.className === "coming") this.video.className = "fading";
+  }
+
+  /** Plays the film of a game once, in place of a shot. */
+  showFilm(source) {
+    this.#shown = "";
+    this.other.hidden = true;
+    this.video.loop = false;
+    this.video.removeAttribute("poster");
+    this.video.src = source;
+    at("subtitle").textContent = "The film of your game";
+    this.video.setAttribute("aria-label", "The film of your game");
+    return this.video.play();
   }
 
   /** Plays the shot from its start, unless the player asked their system for less motion. */
