@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from flows.web.understanding import TIMES, Reader
+from flows.game.instructions import TIMES
+from flows.web.understanding import Reader
 from models.config import ModelConfig
 
 _LINE = re.compile(r"(?:Character: ([^;]*); )?Motion: ([^;]*?)(?:; Background: ([^;]*?))?\.?")
