@@ -63,6 +63,12 @@ def export(
         list[str] | None,
         typer.Option(metavar="NAME=OTHER", help="Rename a character in captions: Ponyo=p0ny0. May be repeated."),
     ] = None,
+    references: Annotated[
+        bool, typer.Option("--references", help="Pair each clip with a picture of its character from another scene.")
+    ] = False,
+    stills: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Add the N sharpest stills of each look of each character.")
+    ] = 0,
     table: Annotated[
         Literal["csv", "json", "jsonl"] | None,
         typer.Option(help="Format of the table of clips, if the trainer reads one. [default: keeps captions best]"),
@@ -106,6 +112,8 @@ def export(
         names=parse_names(name or ()),
         table=table,
         dialogue=dialogue,
+        references=references,
+        stills=stills,
     )
     opened = open_workspace(dataset).dataset
     with read_locked(opened.root, "animegamer export"):

@@ -5,6 +5,7 @@
 GET  /                        the page, from the package
 GET  /api/info                dataset, reviewer, cast, forms of the values, faults of the review file
 GET  /api/clips               all clips with the machine's captions and verdicts
+GET  /api/alike               likeness of all clips to a clip, or to words
 GET  /api/reviews             standings of all reviewed fields
 POST /api/decisions           append decisions; the reply comes when they are on the disk
 GET  /api/clips/CLIP_ID.mp4   a clip; its id is looked up, and never part of a path
@@ -29,9 +30,11 @@ from starlette.background import BackgroundTask
 from flows.console.terminal import say
 from flows.web.page_server import PageServer, address_of, error_reply, listening, page_app, until_stopped
 from flows.web.review_clips import Change, InvalidDecisionError, ReviewedClips, ReviewTask
+from pipeline.core.config import recorded
 from pipeline.core.errors import DiskError, NoRoomError, UserError
 from pipeline.core.records import RecordError
 from pipeline.core.store import Dataset, FilmEntry
+from pipeline.publish.similar_clips import search
 from pipeline.reviews.decisions import FIELDS, MOST_SENTENCE, MOST_WORD_CHARACTERS
 from pipeline.video.sound_files import with_sound
 from prompts.tags import MOST_OTHERS, MOST_WORDS, NUMBERS, words_pattern
@@ -87,6 +90,15 @@ def make_app(clips: ReviewedClips) -> FastAPI:
     def read_reviews() -> Response:
         body = json.dumps({"reviews": clips.standings()}, separators=(",", ":"))
         return Response(body, media_type="application/json")
+
+    @app.get("/api/alike")
+    def read_alike(clip: str = "", words: str = "") -> dict[str, Any]:
+        if clip and not clips.has(clip):
+            raise HTTPException(404, "There is no such clip here.")
+        try:
+            return {"likeness": search(clips.dataset, None if words else clip, words or None)}
+        except UserError as error:
+            raise HTTPException(422, f"{error}.") from error
 
     @app.post("/api/decisions")
     def save(body: Changes) -> dict[str, Any]:
@@ -145,6 +157,7 @@ def _info(clips: ReviewedClips) -> dict[str, Any]:
         "key": hashlib.sha256(str(task.file.resolve()).encode(errors="replace")).hexdigest()[:12],
         "reviewer": task.reviewer,
         "blind": task.blind,
+        "alike": [] if task.clip_ids is not None else [*recorded(record.config, clips.dataset.root).embed.named()],
         "sample": task.clip_ids is not None,
         "cast": record.cast,
         "films": {entry.film_id: _title(entry, clips.dataset) for entry in record.films},

@@ -122,6 +122,10 @@ class ReviewedClips:
             self._refresh()
             return self._reviews
 
+    def has(self, clip_id: str) -> bool:
+        """Return True if the dataset has this clip."""
+        return clip_id in self._clips
+
     def path(self, clip_id: str) -> Path:
         """Return the path of a clip's file. KeyError if there is no such clip."""
         return self._clips[clip_id].path

@@ -10,6 +10,7 @@ export class Clips {
   constructor(info, rows, reviews) {
     this.info = info;
     this.rows = rows;
+    this.alike = null; // likeness by the id of a clip, while clips like another one are searched
     this.byId = new Map(rows.map((row, index) => [row.id, Object.assign(row, { index, machine: row.machine ?? {} })]));
     this.asked = rows.filter((row) => row.place !== null);
     this.replace(reviews);
@@ -109,6 +110,11 @@ export class Clips {
   ordered(compare) {
     if (!this.#ordered.has(compare)) this.#ordered.set(compare, [...this.asked].sort(compare));
     return this.#ordered.get(compare);
+  }
+
+  /** The clips that have a likeness, the most alike first. */
+  byLikeness() {
+    return this.asked.filter(({ id }) => id in this.alike).sort((one, other) => this.alike[other.id] - this.alike[one.id]);
   }
 
   /** Names that number keys stand for: the cast, or else the names in use. */

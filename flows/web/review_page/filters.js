@@ -13,7 +13,7 @@ const MOST_CHOICES = 300;
 /** Return the clips that pass all filters, in order. */
 export function filtered(clips, criteria) {
   const tests = Object.entries(TESTS).filter(([name]) => criteria[name]).map(([name, make]) => make(criteria[name], clips));
-  const ordered = clips.ordered(ORDERS[criteria.order] ?? ORDERS[defaultOrder(clips)]);
+  const ordered = clips.alike ? clips.byLikeness() : clips.ordered(ORDERS[criteria.order] ?? ORDERS[defaultOrder(clips)]);
   return ordered.filter((row) => tests.every((test) => test(row)));
 }
 
@@ -105,7 +105,7 @@ export class FilterBar {
     this.changed = changed;
     this.#offer();
     for (const name of SELECTS) at(name).onchange = () => this.#set(name, at(name).value);
-    at("text").oninput = () => this.#set("text", at("text").value);
+    at("text").oninput = () => this.#set("text", at("text").value.startsWith("~") ? "" : at("text").value); // ~ searches pictures
     at("tag").after(completed(at("tag"), () => tagValues(clips), (value) => this.#set("tag", at("tag").value = value)));
     at("tag").onchange = () => this.#set("tag", at("tag").value.trim());
     at("filters").onsubmit = (event) => event.preventDefault();

@@ -68,6 +68,7 @@ function keys() {
       row("Ctrl+A", "select all that the filters let through", ["Ctrl+a"], () => ["selectAll"]),
       row("Esc", "select none", ["Escape"], () => ["escape"]),
       row("/", "search", ["/"], () => ["search"]),
+      row("q", "search clips like this one; Esc leaves the search", ["q"], () => ["alike"]),
       row("g", "to the filters", ["g"], () => ["filters"]),
       row("u", "apply the filters again to what has changed", ["u"], () => ["update"]),
       row("y", "doubtful first, or in time order", ["y"], () => ["order"]),

@@ -7,7 +7,7 @@ import { FIELD, FIELDS, same } from "./fields.js";
 import { FilterBar, filtered, keepVisit, keptVisit } from "./filters.js";
 import { Grid, Selection } from "./grid.js";
 import { listen } from "./keys.js";
-import { at } from "./page.js";
+import { at, clock } from "./page.js";
 import { Panel, switchPlaying } from "./panel.js";
 import { readReviews, Saving, showNotices, showProgress, showSaving } from "./saving.js";
 
@@ -155,13 +155,28 @@ function choose(row, way) {
   if (way !== "open") grid.refresh();
 }
 
+/** Shows the clips most like the current one, or like words; without either, all again. */
+async function searchAlike(query, shown) {
+  try {
+    clips.alike = query ? (await ask(`api/alike?${new URLSearchParams(query)}`)).likeness : null;
+    if (query?.clip) clips.alike[query.clip] = 2; // itself comes first
+  } catch (error) {
+    if (!(error instanceof RequestError)) throw error;
+    at("undone").textContent = error.message;
+    return;
+  }
+  at("alike").hidden = !query;
+  at("alike").textContent = `like ${shown} ×`;
+  update();
+}
+
 function escape() {
   asked = "";
   if (document.body.classList.contains("sheet")) document.body.classList.remove("sheet");
   else if (selection.size) {
     selection.clear();
     grid.refresh();
-  }
+  } else if (clips.alike) searchAlike(null);
   show();
 }
 
@@ -187,6 +202,7 @@ const actions = {
     show();
   },
   search: () => at("text").select(),
+  alike: () => current && clips.info.alike.length && searchAlike({ clip: current.id }, clock(current.start)),
   filters: () => {
     bar.unfold(true);
     at("level").focus();
@@ -228,6 +244,13 @@ async function begin() {
 function connect() {
   if (clips.info.blind) at("confirm").firstChild.textContent = "Next clip ";
   at("confirm").onclick = confirm;
+  at("alike").onclick = () => searchAlike(null);
+  at("find-alike").hidden = !clips.info.alike.length;
+  at("find-alike").onclick = actions.alike;
+  if (clips.info.alike.includes("words")) at("text").placeholder = "search; ~ finds pictures by words  ( / )";
+  at("text").addEventListener("change", ({ target }) => {
+    if (target.value.startsWith("~") && target.value.length > 1) searchAlike({ words: target.value.slice(1).trim() }, `“${target.value.slice(1).trim()}”`);
+  });
   at("retry").onclick = () => saving.send();
   at("discard").onclick = () => saving.discard().catch(complain);
   at("help-button").onclick = actions.help;

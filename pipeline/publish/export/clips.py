@@ -21,6 +21,7 @@ from pipeline.core.records import Caption, Clip, SpanCaption
 from pipeline.core.store import Dataset, FilmFolder
 from pipeline.publish.export.captions import CaptionForm, CaptionStyle
 from pipeline.publish.export.film_checks import inside_scenes
+from pipeline.publish.export.references import REFERENCES, Portrait
 from pipeline.publish.export.trainers import Preset, Trainer, pace
 from pipeline.publish.samples import is_by_rules_alone
 from pipeline.publish.seen_clips import SeenClip
@@ -44,6 +45,13 @@ class ExportClip:
     """Clip file of the dataset."""
     said: tuple[SpokenLine, ...] | None = None
     """Lines heard in the clip, in seconds from its start, if the export has dialogue and the film subtitles."""
+    reference: Portrait | None = None
+    """Its character in another scene, if the export has references."""
+
+    @property
+    def reference_file(self) -> str:
+        """Path of its reference in the export."""
+        return f"{REFERENCES}/{Path(self.file).stem}.jpg"
 
 
 @dataclass(frozen=True)

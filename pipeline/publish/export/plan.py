@@ -16,7 +16,7 @@ from pipeline.core.config import Config, SoundSettings, recorded
 from pipeline.core.errors import UserError
 from pipeline.core.film_settings import given_language
 from pipeline.core.plain_text import counted, first_few
-from pipeline.core.records import Film, Verdict
+from pipeline.core.records import Film, RecordError, Verdict
 from pipeline.core.stage import is_whole
 from pipeline.core.store import ClipFormat, Dataset, FilmFolder
 from pipeline.publish.export.captions import CaptionForm, CaptionStyle, check_style
@@ -30,6 +30,7 @@ from pipeline.publish.export.film_checks import (
 )
 from pipeline.publish.export.folder import check_folder, check_room_for_copies, check_room_for_cuts
 from pipeline.publish.export.recut import CutLog, Span, spans_to_cut
+from pipeline.publish.export.references import Portraits, find_portraits
 from pipeline.publish.export.trainers import PRESETS, Preset, TableKind, Trainer
 from pipeline.publish.seen_clips import ClipChoice, SeenClip, seen_clips
 from pipeline.remote.objects import is_address
@@ -54,6 +55,10 @@ class ExportRequest:
     """Kind of the table; None: the trainer's first."""
     dialogue: bool = False
     """Quote what is said in a clip in its caption, and write its subtitles beside it for people."""
+    references: bool = False
+    """Give each clip a picture of its character from another scene."""
+    stills: int = 0
+    """Most stills of each look of a character."""
 
     @property
     def table_kind(self) -> TableKind | None:
@@ -76,6 +81,8 @@ class ExportPlan:
     cuts: bool
     """True: the clips are cut again from the films."""
     notices: tuple[str, ...]
+    portraits: Portraits | None = None
+    """Pictures of characters, if the export has references or stills."""
 
     @property
     def sound(self) -> SoundSettings | None:
@@ -138,7 +145,32 @@ def make_plan(dataset: Dataset, request: ExportRequest, stages: Sequence[str]) -
     notices += more
     plan = ExportPlan(request, dataset, config, clips, form, clips_format, family, cuts=cuts, notices=tuple(notices))
     plan = _without_silent(plan)
-    return _checked_films(plan) if cuts else _checked_files(plan)
+    return _with_portraits(_checked_films(plan) if cuts else _checked_files(plan))
+
+
+def _with_portraits(plan: ExportPlan) -> ExportPlan:
+    """The plan with pictures of characters; with references, clips without one are left out."""
+    request, trainer = plan.request, plan.request.trainer
+    if request.references and not trainer.reads_references:
+        raise UserError(f"--references: {trainer.title} takes none with these models; give --for ltx-trainer or folder")
+    if not (request.references or request.stills):
+        return plan
+    try:
+        portraits = find_portraits(plan.dataset, [clip.seen for clip in plan.clips])
+    except RecordError as error:
+        raise UserError(f"{error}; run `animegamer build` again") from error
+    if not portraits.by_name:
+        raise UserError("no chosen clip has a named figure; name some with `animegamer cast`")
+    plan = replace(plan, portraits=portraits)
+    if not request.references:
+        return plan
+    paired = [replace(clip, reference=portraits.reference_for(clip.seen)) for clip in plan.clips]
+    clips = tuple(clip for clip in paired if clip.reference)
+    if not clips:
+        raise UserError("no chosen clip has a character that is also seen in another scene of the chosen clips")
+    missing = len(plan.clips) - len(clips)
+    left_out = [f"{counted(missing, 'clip')} left out: no picture of a character of theirs from another scene"]
+    return replace(plan, clips=clips, notices=(*plan.notices, *(left_out if missing else ())))
 
 
 def _kept(dataset: Dataset, choice: ClipChoice, stages: Sequence[str]) -> tuple[list[SeenClip], list[str]]:
@@ -276,7 +308,8 @@ def _without_silent(plan: ExportPlan) -> ExportPlan:
     """Leave out clips without sound if the trainer would skip them."""
     trainer, heard = plan.request.trainer, plan.heard
     silent = len(plan.clips) - len(heard)
-    if not (trainer.hears_all and plan.family and plan.family.spans and heard and silent):
+    spans = plan.family is not None and plan.family.spans and not plan.request.references
+    if not (trainer.hears_all and spans and heard and silent):
         return plan
     notice = f"{counted(silent, 'clip')} left out: without a sound track, {trainer.title} would skip them"
     return replace(plan, clips=heard, notices=(*plan.notices, notice))

@@ -8,7 +8,7 @@ edit them: by then, the note has the hashes of their old and their new content.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +37,7 @@ from pipeline.publish.export.folder import (
 )
 from pipeline.publish.export.plan import ExportPlan
 from pipeline.publish.export.recut import CutLog, RecutJob, Span, cut_spans, settings_of_cut
+from pipeline.publish.export.references import STILLS
 from pipeline.publish.export.texts import common_files
 from pipeline.publish.export.trainers import pace
 from pipeline.publish.shards import file_sha256
@@ -68,9 +69,11 @@ def write_export(plan: ExportPlan, progress: Progress = silent) -> Written:
         check_folder(out, plan.request.trainer.name, plan.dataset)
         before = read_note(out)
         _sweep(plan)
-        note = _announce(plan, before)
+        pictures = _pictures(plan)
+        note = _announce(plan, before, pictures)
         changed, left_out = _cut(plan, progress) if plan.cuts else (_link(plan, progress), {})
         clips = [clip for clip in plan.clips if clip.file not in left_out]
+        changed += sum(_write(out / name, content) for name, content in pictures.items())
         if not clips:
             raise UserError(f"no clip could be cut: {next(iter(left_out.values()))}")
         captions, common = _captions(plan, clips), common_files(plan, clips)
@@ -80,16 +83,16 @@ def write_export(plan: ExportPlan, progress: Progress = silent) -> Written:
         hashes = {name: text_hash(text) for name, text in common.items()}
         write_note(out, note.rewriting(hashes))
         changed += sum(_write_text(out / name, text) for name, text in common.items() if edits.get(name) != name)
-        files = {clip.file for clip in clips} | set(captions) | set(common)
+        files = {clip.file for clip in clips} | set(captions) | set(common) | set(pictures)
         removed = remove_others(out, before, files)
         write_note(out, note.model_copy(update={"files": tuple(sorted(files)), "hashes": hashes, "earlier": {}}))
     return Written(len(clips), changed, removed, Counter(left_out.values()), edits)
 
 
-def _announce(plan: ExportPlan, before: ExportNote | None) -> ExportNote:
+def _announce(plan: ExportPlan, before: ExportNote | None, pictures: Iterable[str]) -> ExportNote:
     """Note the files before they are written, so that the next export can recognise and remove them after a kill."""
     texts = _captions(plan, plan.clips) | common_files(plan, plan.clips)
-    files = (*(clip.file for clip in plan.clips), *texts)
+    files = (*(clip.file for clip in plan.clips), *texts, *pictures)
     note = new_note(plan.request.trainer.name, plan.dataset, files, before)
     write_note(plan.request.out, note)
     return note
@@ -170,13 +173,33 @@ def _captions(plan: ExportPlan, clips: Sequence[ExportClip]) -> dict[str, str]:
     trainer = plan.request.trainer
     beside = clips if trainer.beside else ()
     texts = {str(Path(clip.file).with_suffix(".txt")): clip.caption + "\n" for clip in beside}
+    if trainer.templates:  # captions of a dataset of references
+        texts |= {
+            str(Path(one.reference_file).with_suffix(".txt")): one.caption + "\n" for one in beside if one.reference
+        }
     spoken = [(clip.file, clip.said) for clip in clips if clip.said] if trainer.has_subtitles else []
     return texts | {str(Path(file).with_suffix(".vtt")): webvtt(lines) for file, lines in spoken}
 
 
+def _pictures(plan: ExportPlan) -> dict[str, bytes]:
+    """Content of the pictures of characters, and of their captions, by their path in the export."""
+    chosen = {id(clip.reference): clip.reference for clip in plan.clips if clip.reference}  # many clips share one
+    widened = {key: portrait.widened(plan.format.width, plan.format.height) for key, portrait in chosen.items()}
+    found = {clip.reference_file: widened[id(clip.reference)] for clip in plan.clips if clip.reference}
+    stills = plan.portraits.stills(plan.request.stills) if plan.portraits else ()
+    for name, portrait, number in stills:
+        path = f"{STILLS}/{name}/{portrait.look}/{number:03d}"
+        called = " ".join(filter(None, (plan.request.trigger, plan.request.names.get(name, name))))
+        found |= {f"{path}.jpg": portrait.content, f"{path}.txt": f"{called}\n".encode()}
+    return found
+
+
 def _write_text(path: Path, text: str) -> bool:
     """Write a text file; return False if it has this content already."""
-    content = text.encode()
+    return _write(path, text.encode())
+
+
+def _write(path: Path, content: bytes) -> bool:
     if path.is_file() and path.read_bytes() == content:
         return False
     with replacing(path) as temporary:

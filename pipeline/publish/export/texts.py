@@ -23,6 +23,7 @@ from pipeline.core.records import Film
 from pipeline.publish.card_text import NOT_STATED, Markdown, as_yaml, licence_id, rendered_card, size_category
 from pipeline.publish.export.clips import ExportClip
 from pipeline.publish.export.plan import ExportPlan
+from pipeline.publish.export.references import REFERENCES
 from pipeline.publish.export.trainers import Table
 from pipeline.publish.samples import SPLITS, Split
 
@@ -78,6 +79,8 @@ def common_files(plan: ExportPlan, clips: Sequence[ExportClip]) -> dict[str, str
     """Return the text files about all clips, by their path in the export: table, card, configuration, command."""
     trainer = plan.request.trainer
     texts = {table_file(plan): _table(trainer.table, plan, clips)} if trainer.table else {}
+    if plan.request.references and not trainer.templates:
+        texts[f"{REFERENCES}.jsonl"] = _references(clips)
     if trainer.is_hub:
         texts |= hub_files(plan, clips)
     if trainer.templates:
@@ -89,6 +92,8 @@ def _table(table: Table, plan: ExportPlan, clips: Sequence[ExportClip]) -> str:
     rows = [table.row(clip.file, clip.caption, plan.format.width, plan.format.height) for clip in clips]
     if table.sound_column and plan.family and plan.family.spans and plan.heard:
         rows = [row | {table.sound_column: clip.file} for row, clip in zip(rows, clips, strict=True)]
+    if table.reference_column and plan.request.references:
+        rows = [row | {table.reference_column: clip.reference_file} for row, clip in zip(rows, clips, strict=True)]
     if plan.request.table_kind == "json":
         return json.dumps(rows, indent=1) + "\n"
     if plan.request.table_kind == "csv":
@@ -98,6 +103,19 @@ def _table(table: Table, plan: ExportPlan, clips: Sequence[ExportClip]) -> str:
         writer.writerows(rows)
         return text.getvalue()
     return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def _references(clips: Sequence[ExportClip]) -> str:
+    """Table of clips and references as musubi-tuner reads it for MiniMax-H3."""
+    rows = [
+        {
+            "video_path": clip.file,
+            "caption": clip.caption,
+            "references": [{"type": "image", "path": clip.reference_file}],
+        }
+        for clip in clips
+    ]
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
 def table_file(plan: ExportPlan) -> str:
@@ -134,18 +152,21 @@ def _values(plan: ExportPlan) -> dict[str, object]:
         **{"dataset": "dataset.toml", "config": config, "training": "training.json"},
         **{"backend": "multidatabackend.json", "start": "start.sh"},
         **{"output": "training", "model": "training/lora.safetensors"},
-        **{"cache": "cache", "cache_vae": "cache/vae", "cache_text": "cache/text"},
+        **{
+            "cache": "cache",
+            "cache_vae": "cache/vae",
+            "cache_vae_references": "cache/references",
+            "cache_text": "cache/text",
+        },
         "table": table_file(plan) if plan.request.trainer.table else "",
     }
     paths = {key: str(out / name) for key, name in names.items()}
     side = round((plan.format.width * plan.format.height) ** 0.5)
     return {
         **paths,
-        "folder": str(out),
-        "clips": plan.format,
-        "family": plan.family.name,
-        "side": side,
+        **{"folder": str(out), "clips": plan.format, "family": plan.family.name, "side": side},
         "heard": bool(plan.heard),
+        "references": str(out / REFERENCES) if plan.request.references else "",
     }
 
 

@@ -101,6 +101,8 @@ class Table:
     """Kinds of file, the default first."""
     missing_in_csv: frozenset[str] = frozenset()
     """Captions that the trainer's reader of CSV reads as missing."""
+    reference_column: str = ""
+    """Column with the path of a reference picture, in an export with references."""
     sound_column: str = ""
     """Column with the path again, from which sound is read; empty: the trainer finds the sound by itself."""
 
@@ -128,6 +130,8 @@ class Trainer:
     """True: spans show their last frame twice, because the trainer reads a frame less than there are."""
     is_hub: bool = False
     """True: a folder for the hub, see `texts.py`."""
+    reads_references: bool = False
+    """True: it takes a reference picture with each clip."""
     has_subtitles: bool = False
     """True: subtitles beside each clip, for people; trainers take unknown files for media, or refuse them."""
     unfit: Mapping[str, str] = field(default_factory=dict)
@@ -189,13 +193,14 @@ _AI_TOOLKIT = Trainer(
     templates={"config.yaml.j2": "config.yaml", "start.sh.j2": "start.sh"},
 )
 
-# SimpleTuner: documentation/DATALOADER.md, documentation/quickstart/WAN.md (`caption_strategy: textfile`,
-# `video.num_frames`), simpletuner/examples.
+# SimpleTuner: documentation/DATALOADER.md (`conditioning_type: reference_loose`, files of the same stem),
+# documentation/quickstart/WAN.md (`caption_strategy: textfile`, `video.num_frames`), simpletuner/examples.
 _SIMPLETUNER = Trainer(
     name="simpletuner",
     title="SimpleTuner",
     presets=("wan", "hunyuan", "ltx"),
     beside=True,
+    reads_references=True,
     templates={
         "multidatabackend.json.j2": "multidatabackend.json",
         "config.json.j2": "config/clips/config.json",
@@ -256,8 +261,9 @@ _VIDEOX_FUN = Trainer(
 
 # LTX-2, packages/ltx-trainer: docs/dataset-preparation.md (table with `caption` and `video`, a path relative to it),
 # scripts/process_videos.py (the first frames of the bucket at the file's own rate, the sound of the mp4; pandas reads a
-# CSV), docs/configuration-reference.md, docs/training-modes.md. A clip without a track is encoded without sound, then
-# datasets.py skips it (`_discover_samples`); without `audio` in the strategy it trains pictures.
+# CSV; a picture needs a bucket of one frame), docs/configuration-reference.md, docs/training-modes.md,
+# docs/reference-conditioning-layouts.md (`reference_video` may be a picture). A clip without a track is encoded without
+# sound, then datasets.py skips it (`_discover_samples`); without `audio` in the strategy it trains pictures.
 _LTX_TRAINER = Trainer(
     name="ltx-trainer",
     title="LTX-2, in packages/ltx-trainer",
@@ -266,11 +272,14 @@ _LTX_TRAINER = Trainer(
         lambda path, caption, *_: {"caption": caption, "video": path},
         ("jsonl", "json", "csv"),
         missing_in_csv=_MISSING_IN_PANDAS,
+        reference_column="reference_video",
     ),
     hears_all=True,
+    reads_references=True,
     templates={"config.yaml.j2": "config.yaml", "start.sh.j2": "start.sh"},
 )
 
+# musubi-tuner, docs/minimax_h3.md: Ref2VA reads a table with `references`, here `references.jsonl`.
 _FOLDER = Trainer(
     name="folder",
     title="a folder",
@@ -278,6 +287,7 @@ _FOLDER = Trainer(
     folder="",
     form=CaptionForm.instruction,
     beside=True,
+    reads_references=True,
     has_subtitles=True,
 )
 

@@ -6,16 +6,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from benchmarks.review_dataset import CAST
+from pipeline.core.config import EmbedSettings
+from pipeline.publish.similar_clips import search
 from pipeline.reviews.clips import reviewable
 from pipeline.video.sound_files import read_sound
 from tests.support.datasets.dialogue import line, write_dialogue
+from tests.support.datasets.embedded import embed, embedded_dataset
 from tests.support.datasets.made_dataset import MODEL, make_dataset
 from tests.support.datasets.sounds import keep_sound
 from tests.support.media.beeping_films import beeps_in
+from tests.support.onnx_networks import SIZE, word_encoder
 from tests.support.servers.chromium import wait_until
 from tests.support.servers.played_page import CONTRASTS, SIZES, opened
 from tests.support.servers.reviewed_page import (
@@ -314,3 +319,26 @@ def test_dialogue_is_shown_and_found(chromium: Browser, tmp_path: Path) -> None:
         page.keyboard.press("Escape")
         assert current(page) == review.ids[1]
         expect(page.locator("#dialogue li")).to_have_text("Ponyo: 宗介、<b>ham</b>!")
+
+
+def test_clips_like_one_and_like_words_are_searched(chromium: Browser, tmp_path: Path) -> None:
+    dataset = embedded_dataset(tmp_path)
+    word_encoder(tmp_path, np.eye(5, SIZE, dtype=np.float32))
+    settings = EmbedSettings(pictures=str(tmp_path / "pictures.onnx"), words=str(tmp_path))
+    embed(dataset, settings)
+    with reviewing(tmp_path, dataset) as review, opened(chromium, review) as page:
+        in_time_order(page)
+        keys(page, "ArrowRight", "q")
+        asked = review.ids[1]
+        expect(page.locator("#alike")).to_be_visible()
+        likest = [asked, *search(dataset, asked, None)]
+        tiles = page.locator(".tile")
+        assert current(page) == asked
+        keys(page, "ArrowRight")
+        assert current(page) == max(likest[1:], key=lambda clip: search(dataset, asked, None)[clip])
+        keys(page, "Escape")
+        expect(page.locator("#alike")).to_be_hidden()
+        keys(page, "/", "=~red field", "Enter")
+        expect(page.locator("#alike")).to_contain_text("red field")
+        found = search(dataset, None, "red field")
+        expect(tiles.first).to_have_attribute("data-clip", max(found, key=lambda clip: found[clip]))
