@@ -23,7 +23,6 @@ from typing import Literal
 
 import torch
 from diffusers import CogVideoXDPMScheduler
-from diffusers.utils.torch_utils import randn_tensor
 from torch import Tensor
 
 from models.engine_options import TIMESTEPS, Sampler, check_steps
@@ -161,11 +160,11 @@ def sample(
         raise ValueError(f"the generator must be on the CPU, not on {generator.device}")
     # 1. Stack the conditions of both halves of the guidance once: they are the same in every step.
     batch = _Batch(denoise_fn, shot_tokens_BLD, unconditional_BLD, scope_B, guidance)
-    device = shot_tokens_BLD.device
     # 2. Start from pure noise at t = 999, drawn on the CPU, so that a seed gives the same shot on every device.
+    noise = partial(_noise, (len(shot_tokens_BLD), *latent_shape), generator, shot_tokens_BLD.device)
     scheduler = make_scheduler()
     scheduler.set_timesteps(steps)
-    latents_BTCHW: Tensor = randn_tensor((len(shot_tokens_BLD), *latent_shape), generator, device, torch.float32)
+    latents_BTCHW = noise()
     clean_BTCHW: Tensor | None = None
     before: int | None = None
     for done, timestep in enumerate(scheduler.timesteps.tolist(), start=1):
@@ -173,17 +172,51 @@ def sample(
         velocity_BTCHW = batch.velocity(latents_BTCHW, timestep, guidance.at(timestep, steps))
         # 4. Go from x_t to x_s. The solver is of second order: it extrapolates x0 from this step's and the last one's,
         #    and needs the last timestep for the ratio of the step lengths.
+        places = before, timestep, timestep - TIMESTEPS // steps
         if sampler == "ode":
-            places = before, timestep, timestep - TIMESTEPS // steps
             latents_BTCHW, clean_BTCHW = _ode_step(velocity_BTCHW, clean_BTCHW, places, latents_BTCHW)
         else:
-            latents_BTCHW, clean_BTCHW = scheduler.step(
-                velocity_BTCHW, clean_BTCHW, timestep, before, latents_BTCHW, generator=generator, return_dict=False
-            )
+            found = _sde_step(scheduler, velocity_BTCHW, clean_BTCHW, places, latents_BTCHW, noise)
+            latents_BTCHW, clean_BTCHW = found
         before = timestep
         if progress:
             progress(done, steps)
     return latents_BTCHW
+
+
+def _noise(shape: tuple[int, ...], generator: torch.Generator, device: torch.device, draws: int = 1) -> Tensor:
+    """Return the last of some draws on the CPU, in float32 on a device; a GPU gets it while it computes."""
+    pinned = device.type == "cuda"
+    for _ in range(draws):
+        noise_BTCHW = torch.randn(shape, generator=generator, pin_memory=pinned)
+    return noise_BTCHW.to(device, non_blocking=True)
+
+
+def _sde_step(
+    scheduler: CogVideoXDPMScheduler,
+    velocity_BTCHW: Tensor,
+    clean_before_BTCHW: Tensor | None,
+    timesteps: tuple[int | None, int, int],
+    x_BTCHW: Tensor,
+    noise: Callable[..., Tensor],
+) -> tuple[Tensor, Tensor]:
+    """Return x_s and x0 by `sde` of `sample`; arguments as in `_ode_step`.
+
+    The numbers equal those of `scheduler.step`, which would wait for the GPU to copy its noise.
+    """
+    before, now, after = timesteps
+    abar = scheduler.alphas_cumprod
+    abar_now, abar_after = abar[now], abar[after] if after >= 0 else scheduler.final_alpha_cumprod
+    abars = abar_now, abar_after, None if before is None else abar[before]
+    h, ratio, _, _ = scheduler.get_variables(*abars)
+    kept, added, *extrapolated = scheduler.get_mult(h, ratio, *abars)
+    fresh = (1 - abar_after) ** 0.5 * (1 - (-2 * h).exp()) ** 0.5
+    clean_BTCHW = abar_now**0.5 * x_BTCHW - (1 - abar_now) ** 0.5 * velocity_BTCHW
+    direction_BTCHW, draws = clean_BTCHW, 1
+    if clean_before_BTCHW is not None and after >= 0:
+        direction_BTCHW = extrapolated[0] * clean_BTCHW - extrapolated[1] * clean_before_BTCHW
+        draws = 2  # the scheduler draws for its first-order solution too, and drops it
+    return kept * x_BTCHW - added * direction_BTCHW + fresh * noise(draws=draws), clean_BTCHW
 
 
 def _ode_step(

@@ -202,3 +202,15 @@ def test_step_counts_that_would_leave_noise_are_refused():
             check_steps(steps)
     with pytest.raises(UserError, match="unlike 30"):
         run(steps=30)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 10])
+def test_old_seeds_draw_the_shots_that_the_scheduler_of_diffusers_draws(steps: int):
+    generator, scheduler = torch.Generator().manual_seed(5), make_scheduler()
+    scheduler.set_timesteps(steps)
+    x, clean, before = torch.randn(1, *SHAPE, generator=generator), None, None
+    for time in scheduler.timesteps.tolist():
+        found = toy(x, torch.full((1, 2, 3), 0.3), torch.tensor([time]), torch.tensor([10.0]))
+        x, clean = scheduler.step(found, clean, time, before, x, generator=generator, return_dict=False)
+        before = time
+    assert torch.equal(run(steps=steps), x)
