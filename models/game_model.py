@@ -1,9 +1,9 @@
 """The game model: Mistral, with adapters or trained whole, predicts the next turn from past turns and an instruction.
 
-The shot tokens come from learned queries, which attend to everything before them and to one another. The same pass then
-decodes the state, token by token. Only legal tokens are candidates at each of its four slots, and the tags between are
-fixed, so nothing needs parsing. With h the last layer's states, q the positions of the queries, p_k the positions of
-the opening tags, R_in and R_out the resamplers:
+The shot tokens come from learned queries, which attend to everything before them and to one another. A second, short
+pass decodes the state. Only legal tokens are candidates at each of its four slots, and the tags between are fixed, so
+nothing needs parsing. With h the last layer's states, q the positions of the queries, p_k the positions of the opening
+tags, R_in and R_out the resamplers:
 
     embedding at a frame token of a past turn = R_in(past shot token)
     shot tokens = R_out(h[q + readout_shift])
@@ -23,14 +23,16 @@ no other turn sees. Stock Mistral accepts a 2-D mask without an error and stays 
 of the attention implementation: boolean for `sdpa`, additive for `eager`.
 
 Shapes: B prompts, N targets of all prompts in their order, L positions or shot tokens, D width of a shot token, H of
-the language model, V vocabulary.
+the language model, V vocabulary, S positions of a state tree.
 """
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from itertools import product
 from typing import Self, TypeAlias
 
 import torch
@@ -171,10 +173,15 @@ class GameModel(nn.Module):
         """
         if prompt.targets:
             raise ValueError("a prompt to play from has no target state")
-        cache = DynamicCache(config=mistral_of(self.language_model).config)
+        cache = DynamicCache()
         states_1LH = self._read([prompt], cache)
         shot_tokens_1LD = self._shot_tokens(states_1LH, [prompt], 1)
-        return Prediction(shot_tokens_1LD[0], self._decode_state(states_1LH[0, -1], cache))
+        return Prediction(shot_tokens_1LD[0], self._decode_state(states_1LH[0], cache))
+
+    def merge_adapters(self) -> None:
+        """Merge the adapters into Mistral's weights, for play: fewer and larger products; only training needs both."""
+        if isinstance(self.language_model, PeftModel):
+            self.language_model = self.language_model.merge_and_unload()
 
     def _read(self, prompts: Sequence[TokenPrompt], cache: DynamicCache | None) -> Tensor:
         """States of the last layer after the final norm, BLH."""
@@ -213,18 +220,70 @@ class GameModel(nn.Module):
         tokens_LD: Tensor = self.output_resampler(_at_rows(states_BLH, rows).to(weight_DH.dtype))
         return tokens_LD.view(shots, -1, tokens_LD.shape[-1])
 
-    def _decode_state(self, state_H: Tensor, cache: DynamicCache) -> State:
-        """Decode the four values one after another, from the state at `<ML>`, the last position in the cache."""
-        mistral = mistral_of(self.language_model)
-        chosen: list[int] = []
-        for slot, legal in enumerate(LEGAL_IDS):
-            if slot:
-                between = (chosen[-1], STATE_TAGS[slot - 1][1], STATE_TAGS[slot][0])
-                ids_1L = torch.tensor([between], device=state_H.device)
-                state_H = mistral.model(ids_1L, past_key_values=cache, use_cache=True).last_hidden_state[0, -1]
-            logits_V = mistral.lm_head(state_H)
+    def _decode_state(self, states_LH: Tensor, cache: DynamicCache) -> State:
+        """Decode the four values from the states of a prompt, which ends with `<ML>`, and its cache.
+
+        One pass reads all that may follow the level. The values one by one would take three passes, each as long as
+        the launches of its kernels, and the host would wait for each value.
+        """
+        mistral, tree, device = mistral_of(self.language_model), STATE_TREE, states_LH.device
+        # 1. Choose the level, without waiting for it.
+        levels_C = torch.tensor(LEGAL_IDS[0]).to(device, non_blocking=True)
+        best_1 = mistral.lm_head(states_LH[-1]).index_select(0, levels_C).argmax(0, keepdim=True)
+        level_1 = levels_C.index_select(0, best_1)
+        # 2. Read the tree after it. A position sees the prompt, within the sliding window, and its ancestors.
+        past, window = len(states_LH), mistral.config.sliding_window
+        positions_S = past + tree.depths_S
+        seen_SL = positions_S[:, None] - torch.arange(past) < (window or math.inf)
+        mask_11SL = torch.cat([seen_SL, tree.seen_SS], dim=1).to(device, non_blocking=True)[None, None]
+        states_SH = mistral.model(
+            torch.cat([level_1, tree.ids_S.to(device, non_blocking=True)])[None],
+            attention_mask=_in_form_of(mistral.config, mask_11SL, states_LH.dtype),
+            position_ids=positions_S.to(device, non_blocking=True)[None],
+            past_key_values=cache,
+            use_cache=True,
+        ).last_hidden_state[0]
+        # 3. Follow the most likely legal values. Only here does the host wait.
+        logits_NV = mistral.lm_head(states_SH[2::3]).cpu()
+        chosen = [int(level_1)]
+        for legal in LEGAL_IDS[1:]:
+            logits_V = logits_NV[tree.paths.index(tuple(chosen[1:]))]
             chosen.append(legal[int(logits_V[list(legal)].argmax())])
         return State.from_ids(chosen)
+
+
+@dataclass(frozen=True, eq=False)
+class StateTree:
+    """All that may follow the level of a state, up to the last slot.
+
+    It has three positions for each legal path of values: its last value, that slot's closing tag, and the next opening
+    tag. The first path is empty and stands for the level.
+    """
+
+    paths: Sequence[tuple[int, ...]]
+    ids_S: Tensor
+    """Without the first, the level's."""
+    depths_S: Tensor
+    """Distances from the level, in a state with that path."""
+    seen_SS: Tensor
+    """True for the position itself and its ancestors."""
+
+    @classmethod
+    def of_legal_values(cls) -> Self:
+        """Return the tree of the legal values."""
+        paths = [path for length in range(len(LEGAL_IDS) - 1) for path in product(*LEGAL_IDS[1 : 1 + length])]
+        places = [(path, 3 * len(path) + nth) for path in paths for nth in range(3)]
+        seen = [[path[: len(other)] == other and near <= far for other, near in places] for path, far in places]
+        ids = [(*path[-1:], STATE_TAGS[len(path)][1], STATE_TAGS[len(path) + 1][0]) for path in paths]
+        return cls(
+            paths,
+            ids_S=torch.tensor([each for node in ids for each in node]),
+            depths_S=torch.tensor([depth for _, depth in places]),
+            seen_SS=torch.tensor(seen),
+        )
+
+
+STATE_TREE = StateTree.of_legal_values()
 
 
 def _at_rows(states_BLH: Tensor, rows_N: Tensor) -> Tensor:
@@ -287,8 +346,12 @@ def attention_mask(config: MistralConfig, layout: Layout, dtype: torch.dtype) ->
     # 2. Nothing sees padding, or the branch of another target.
     branches_BL = layout.branches_BL
     allowed_BLL &= (branches_BL[:, None] == TRUNK) | (branches_BL[:, None] == branches_BL[:, :, None])
-    mask_B1LL = (allowed_BLL & layout.real_BL[:, None])[:, None]
-    if attention == "sdpa":
+    return _in_form_of(config, (allowed_BLL & layout.real_BL[:, None])[:, None], dtype)
+
+
+def _in_form_of(config: MistralConfig, mask_B1LL: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return a boolean mask in the form of the attention implementation."""
+    if config._attn_implementation == "sdpa":
         return mask_B1LL
     return torch.zeros_like(mask_B1LL, dtype=dtype).masked_fill(~mask_B1LL, torch.finfo(dtype).min)
 
