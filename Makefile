@@ -12,7 +12,7 @@ test-slow: WORKERS = $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 2)
 # bytecode at installation: else every start under PYTHONDONTWRITEBYTECODE, set in many images, compiles torch anew
 INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --constraint constraints.txt --editable
 
-.PHONY: help play demo demo-eval miniature install install-flow install-train install-evaluate install-cloud install-ray install-dev lmdeploy-env test test-slow test-all test-nightly bench bench-model bench-learning bench-motion bench-camera bench-scenes bench-season bench-real bench-sampling bench-tokenizer bench-captions bench-review bench-clips bench-embeddings bench-training bench-metrics bench-eval soak constraints constraints-lmdeploy clean
+.PHONY: help play demo demo-eval miniature install install-flow install-train install-evaluate install-cloud install-ray install-dev lmdeploy-env test test-slow test-all test-nightly bench bench-model bench-speeds bench-learning bench-motion bench-camera bench-scenes bench-season bench-real bench-sampling bench-tokenizer bench-captions bench-review bench-clips bench-embeddings bench-training bench-metrics bench-eval soak constraints constraints-lmdeploy clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-22s %s\n", $$1, $$2}'
@@ -89,6 +89,9 @@ bench: install-dev  ## speed and memory on the real film, beside a naive baselin
 
 bench-model: install-dev  ## seconds and memory a turn of the game; SIZE=full on a GPU
 	$(BIN)/python -m benchmarks.model --size $(SIZE)
+
+bench-speeds: install-train  ## the packaged game at each speed: seconds, and its difference from the best
+	$(BIN)/python -m benchmarks.speeds $(if $(RECOGNISER),--recogniser $(RECOGNISER))
 
 bench-learning: install-train  ## proof that it learns, on painted clips: its claims, measured; ONLY=motion for one
 	$(BIN)/python -m benchmarks.learning $(if $(ONLY),--only $(ONLY))

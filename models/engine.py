@@ -21,7 +21,8 @@ from diffusers import AutoencoderKLCogVideoX
 from torch import Tensor, nn
 from transformers import LlamaTokenizer
 
-from models.checkpoint import Checkpoint, precision_of
+from models.acceleration import arrange, check_compiler, compile_blocks, formats_of, is_compiled, store_as_int8
+from models.checkpoint import Checkpoint
 from models.config import ModelConfig
 from models.diffusion import Guidance, draw
 from models.engine_options import EngineOptions, PartProgress, unwatched
@@ -63,11 +64,12 @@ class Engine:
         self.autoencoder = autoencoder
         self.device = device_of(options.device)
         self.sampling = options.sampling_of(config)
-        if options.compile:
-            shot_decoder.compile()
+        if is_compiled(options, self.device):
+            compile_blocks(shot_decoder, autoencoder)
+        if options.tiled or options.offload:
+            autoencoder.enable_tiling(**TILE)
         self._offloaded: dict[nn.Module, OffloadedNetwork] = {}
         if options.offload:
-            autoencoder.enable_tiling(**TILE)
             networks = (game_model, shot_decoder, autoencoder)
             self._offloaded = {each: OffloadedNetwork(each, self.device) for each in networks}
         with torch.no_grad():
@@ -78,24 +80,27 @@ class Engine:
         """Load the networks of a checkpoint.
 
         Raises:
-            UserError: a missing or incomplete checkpoint, `steps` that do not divide 1000, or an unknown device.
+            UserError: a missing or incomplete checkpoint, `steps` that do not divide 1000, an unknown device, or a
+                missing compiler or package.
         """
         device = device_of(options.device)
+        if is_compiled(options, device):
+            check_compiler(device)
         checkpoint = Checkpoint.open(folder)
         options.sampling_of(checkpoint.config)
         load_device = "cpu" if options.offload else device
-        video, language = precision_of("transformer", device), precision_of("language_model", device)
-        decoder = checkpoint.shot_decoder(load_device, video)
-        decoder.fuse_lora()  # one matrix product per projection instead of three; only training needs them apart
-        return cls(
-            checkpoint.config,
-            checkpoint.tokenizer(),
-            checkpoint.game_model(load_device, language),
-            checkpoint.shot_encoder(device),
-            decoder,
-            checkpoint.autoencoder(load_device, video),
-            options,
-        )
+        formats = formats_of(options, device)
+        # Adapters are merged: one matrix product per projection instead of three; only training needs them apart.
+        game_model = checkpoint.game_model(load_device, formats["language_model"])
+        game_model.merge_adapters()
+        if options.precision == "int8":
+            store_as_int8(game_model)
+        decoder = checkpoint.shot_decoder(load_device, formats["transformer"])
+        decoder.fuse_lora()
+        autoencoder = checkpoint.autoencoder(load_device, formats["autoencoder"])
+        arrange(autoencoder)
+        encoder = checkpoint.shot_encoder(device)
+        return cls(checkpoint.config, checkpoint.tokenizer(), game_model, encoder, decoder, autoencoder, options)
 
     @property
     def guidance(self) -> Guidance:

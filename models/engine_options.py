@@ -5,7 +5,7 @@ Imports no torch, so that `--help` shows the defaults quickly.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -19,13 +19,43 @@ STEP_COUNTS = tuple(steps for steps in range(1, TIMESTEPS + 1) if TIMESTEPS % st
 """Step counts that end in a clean sample: the scheduler's stride 1000 / steps must be an integer."""
 Sampler = Literal["sde", "ode"]
 """Solver of the denoising, see `models.diffusion.sample`."""
+Precision = Literal["float32", "half", "int8"]
+"""Floating-point formats of the networks, see `models.acceleration.formats_of`."""
+Speed = Literal["best", "balanced", "fast"]
 PartProgress = Callable[[str, float, float], None]
 """Progress callback with a part's name, its finished steps or clips, and their total. It may raise to end the work."""
 
 
 @dataclass(frozen=True)
+class Preset:
+    """What a speed stands for; the default is the speed of options that name none."""
+
+    most_steps: int = TIMESTEPS
+    """A checkpoint with more steps takes these, of the sampler `ode`."""
+    guided: tuple[int, int] = (0, TIMESTEPS - 1)
+    """First and last timestep with guidance, if the steps are reduced."""
+    is_exact: bool = False
+    """Compute in float32 on a CPU, whatever its instructions."""
+    is_compiled: bool = False
+    """Compile the networks on a GPU."""
+
+    def sampling_of(self, own: Sampling) -> Sampling:
+        """Return a checkpoint's sampling at this speed."""
+        if own.steps <= self.most_steps:
+            return own
+        return own.replaced(sampler="ode", steps=self.most_steps, guided=self.guided)
+
+
+SPEEDS: Mapping[Speed, Preset] = {
+    "best": Preset(is_exact=True),
+    "balanced": Preset(most_steps=10, is_compiled=True),
+    "fast": Preset(most_steps=5, guided=(200, 800), is_compiled=True),
+}
+
+
+@dataclass(frozen=True)
 class EngineOptions:
-    """Options of an `Engine` and of all code that loads one."""
+    """Options of an `Engine` and of all code that loads one. Explicit ones win over `speed`."""
 
     device: str | None = None
     """Device, such as `cpu`, `cuda` or `cuda:1`. None means the first GPU if there is one, otherwise the CPU."""
@@ -35,13 +65,28 @@ class EngineOptions:
     """Guidance scale: weight of the shot tokens in the velocity. 1 turns guidance off and halves the denoising time."""
     offload: bool = False
     """For a small GPU: keep networks in main memory, copy one at a time to the GPU, and decode frames in tiles."""
-    compile: bool = False
-    """Compile the shot decoder: the first turn takes longer, later turns less."""
+    compile: bool | None = None
+    """Compile shot decoder and frame decoder: the first turn takes longer, later turns less. None: by `speed`."""
     sampler: Sampler | None = None
+    precision: Precision | None = None
+    """None: `half`, or by `speed`."""
+    tiled: bool = False
+    """Decode frames in tiles, which takes less memory."""
+    speed: Speed | None = None
+
+    def __post_init__(self) -> None:
+        if self.offload and self.precision == "int8":
+            raise UserError("--offload does not go with --precision int8, which keeps all networks on the GPU")
+
+    @property
+    def preset(self) -> Preset:
+        """What the speed stands for."""
+        return SPEEDS[self.speed] if self.speed else Preset()
 
     def sampling_of(self, config: ModelConfig) -> Sampling:
         """Return a checkpoint's sampling with what these options ask for. UserError if a value is out of range."""
-        return config.sampling.replaced(sampler=self.sampler, steps=self.steps, guidance=self.guidance)
+        own = self.preset.sampling_of(config.sampling)
+        return own.replaced(sampler=self.sampler, steps=self.steps, guidance=self.guidance)
 
 
 def check_steps(steps: int) -> None:

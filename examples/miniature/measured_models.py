@@ -49,7 +49,7 @@ class MeasuredModel:
 
     def engine(self, guidance: float = MINI_SAMPLING.guidance) -> Engine:
         """Load a checkpoint as `play` loads the model of the package."""
-        return Engine.load(self.trained.folder, EngineOptions("cpu", MINI_SAMPLING.steps, guidance))
+        return Engine.load(self.trained.folder, EngineOptions("cpu", MINI_SAMPLING.steps, guidance, speed="best"))
 
 
 def measured_models(out: Path) -> list[MeasuredModel]:

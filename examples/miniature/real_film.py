@@ -74,7 +74,7 @@ def train_on_film(out: Path) -> None:
     result = folder / MAIN / "adapt" / "result"
 
     def measured() -> list[Path]:
-        engine = Engine.load(result, EngineOptions("cpu"))
+        engine = Engine.load(result, EngineOptions("cpu", speed="best"))
         with Bars().watching():
             drawn = {split: list(_drawn(engine, folder / "dataset", split)) for split in SPLITS}
         write_json(folder / "memorised.json", memorised(engine, drawn["train"], drawn["val"]))

@@ -96,7 +96,7 @@ def run(
     need_networks()
     from flows.evaluate.inputs import Yardsticks
 
-    options = EngineOptions(device, steps, guidance, offload, sampler=sampler)
+    options = EngineOptions(device, steps, guidance, offload, sampler=sampler, speed="best")
     yardsticks = Yardsticks(cast, clip, dreamsim, data, tuple(note))
     endpoint = _endpoint(server, model, api_key_env)
     _check(out, benchmark, agent, steps, yardsticks)

@@ -13,10 +13,10 @@ from flows.commands.model import AgentName, need_networks
 from flows.commands.review import Port
 from flows.console.progress import STOPPED, Bars, importing
 from flows.console.terminal import say
-from models.engine_options import EngineOptions, Sampler
+from models.engine_options import EngineOptions, Precision, Sampler, Speed
 from pipeline.core.errors import UserError
 
-MODEL_ONLY = ("serve", "port", "open", "steps", "guidance", "sampler", "compile")
+MODEL_ONLY = ("serve", "port", "open", "speed", "steps", "guidance", "sampler", "precision", "tiled", "compile")
 """Options that a baseline does not have; its steps and guidance are in its `baseline.json`."""
 
 
@@ -39,6 +39,14 @@ def play(
     serve: Annotated[bool, typer.Option("--serve", help="Serve a page to play on, on this machine only.")] = False,
     port: Port = 8731,
     open: Annotated[bool, typer.Option("--open", help="With --serve: open the page in the browser.")] = False,
+    speed: Annotated[
+        Speed | None,
+        typer.Option(
+            help="`best`: the checkpoint's own sampling, in float32 on a CPU. `balanced`: at most 10 steps, with "
+            "`ode`, half precision, compiled on a GPU. `fast`: at most 5 steps, with guidance in the middle ones "
+            "only. The options below win. Unset: as `best`, in half precision."
+        ),
+    ] = None,
     steps: Annotated[
         int | None,
         typer.Option(
@@ -62,9 +70,18 @@ def play(
     offload: Annotated[
         bool, typer.Option("--offload", help="For a small GPU: one network on it at a time, frames in tiles.")
     ] = False,
+    tiled: Annotated[bool, typer.Option("--tiled", help="Decode frames in tiles: less GPU memory.")] = False,
+    precision: Annotated[
+        Precision | None,
+        typer.Option(
+            help="`half`: half precision on a GPU, and on a CPU with instructions for bfloat16. `int8`: also 8-bit "
+            "weights of the game model, for a GPU of 24 GB (needs torchao). [default: half]"
+        ),
+    ] = None,
     compile: Annotated[
-        bool, typer.Option("--compile", help="Compile the shot decoder: a slow first turn, then faster ones.")
-    ] = False,
+        bool | None,
+        typer.Option("--compile/--no-compile", help="Compile the networks: a slow first turn, then faster ones."),
+    ] = None,
 ) -> None:
     """Play the endless game: from a file of instructions, or on a page in the browser.
 
@@ -103,7 +120,7 @@ def play(
             from models.shipped import shipped
 
         checkpoint = shipped().folder
-    options = EngineOptions(device, steps, guidance, offload, compile, sampler)
+    options = EngineOptions(device, steps, guidance, offload, compile, sampler, precision, tiled, speed)
     with stoppable():
         if game and out:
             with importing():

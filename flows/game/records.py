@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 import numpy as np
-import torch
 from pydantic import Field, ValidationError
 
-from models.checkpoint import Checkpoint, precision_of
+from models.acceleration import is_compiled, precision_name
+from models.checkpoint import Checkpoint
 from models.engine import device_of
 from models.engine_options import EngineOptions, Sampler
 from models.tokens import State
@@ -41,8 +41,8 @@ class GameSettings(Record):
     guidance: float = Field(6.0, ge=0, description="strength with which the shot tokens are followed")
     sampler: Sampler = Field("sde", description="sampler of the shots")
     guided: tuple[int, int] = Field((0, 999), description="first and last timestep with guidance")
-    precision: str = Field(UNRECORDED, description="floating-point formats of game model and shot decoder")
-    compile: bool = Field(False, description="the shot decoder was compiled")
+    precision: str = Field(UNRECORDED, description="floating-point formats of the networks")
+    compile: bool = Field(False, description="the networks were compiled")
     checkpoint: str = Field(description="identity of the checkpoint")
     window_turns: int = Field(ge=1, description="turns that the game model sees, the one to predict included")
     fps: int = Field(ge=1, description="frames per second of the shots")
@@ -54,12 +54,12 @@ class GameSettings(Record):
         Raises:
             UserError: the checkpoint is incomplete, or `steps` does not divide 1000.
         """
-        config = checkpoint.config
+        config, device = checkpoint.config, device_of(options.device)
         return cls(
             seed=seed,
             **options.sampling_of(config).model_dump(),
-            precision=_precision(device_of(options.device)),
-            compile=options.compile,
+            precision=precision_name(options, device),
+            compile=is_compiled(options, device),
             checkpoint=checkpoint.identity(),
             window_turns=config.game_model.window_turns,
             fps=config.shot_decoder.fps,
@@ -68,12 +68,6 @@ class GameSettings(Record):
     def unlike(self, other: GameSettings) -> str | None:
         """Return the name of the first setting in which another game differs, None if it can continue this one."""
         return next((name for name, own in self if own not in (getattr(other, name), UNRECORDED)), None)
-
-
-def _precision(device: torch.device) -> str:
-    """Return the floating-point formats of game model and shot decoder on a device, as `bfloat16, float16`."""
-    formats = [precision_of(part, device) for part in ("language_model", "transformer")]
-    return ", ".join(str(each).removeprefix("torch.") for each in dict.fromkeys(formats))
 
 
 class Changes(Record):

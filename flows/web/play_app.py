@@ -173,9 +173,10 @@ def make_app(games: Games, config: ModelConfig) -> FastAPI:
 
 
 def how_drawn(settings: GameSettings, own: Sampling) -> str:
-    """Return sentences on the sampling of the shots, and on the checkpoint's own if it differs."""
+    """Return sentences on how the shots are drawn, and on the checkpoint's own sampling if it differs."""
     asked = Sampling.model_validate(settings.model_dump(include=set(Sampling.model_fields)))
-    said = f"Each shot takes {_in_words(asked)}."
+    how = f"in {settings.precision}{', compiled' * settings.compile}"
+    said = f"Each shot takes {_in_words(asked)}, {how}."
     return said if asked == own else f"{said} The checkpoint's own are {_in_words(own)}."
 
 

@@ -42,13 +42,14 @@ def test_merged_adapters_draw_the_same_shot(tmp_path: Path) -> None:
     decoder = checkpoint.shot_decoder()
     shake(decoder, by=0.1)
     save_shot_decoder(checkpoint.folder, decoder)
-    merged = Engine.load(checkpoint.folder, EngineOptions("cpu", steps=2, guidance=2.0))
+    options = EngineOptions("cpu", steps=2, guidance=2.0, precision="float32")
+    merged = Engine.load(checkpoint.folder, options)
     apart = engine_of(checkpoint, guidance=2.0)
     apart._unconditional_BLD = merged._unconditional_BLD
     assert all(module.merged for name, module in merged.shot_decoder.named_modules() if name.endswith("attn1.to_q"))
     frames, expected = play(merged).frames_THWC.astype(int), play(apart).frames_THWC.astype(int)
     assert np.abs(frames - expected).max() <= 2
-    untouched = play(Engine.load(brief_checkpoint(), EngineOptions("cpu", steps=2, guidance=2.0))).frames_THWC
+    untouched = play(Engine.load(brief_checkpoint(), options)).frames_THWC
     assert np.abs(frames - untouched).max() > 20
 
 

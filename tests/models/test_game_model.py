@@ -93,6 +93,17 @@ def test_a_prompt_longer_than_the_sliding_window_is_read_the_same_with_a_cache(a
         assert prediction.state == state
 
 
+def test_merged_adapters_predict_the_same() -> None:
+    apart, merged = shared_model(), small_model()
+    merged.merge_adapters()
+    assert not [name for name, _ in merged.named_modules() if "lora" in name or "modules_to_save" in name]
+    for turn in range(4):
+        prompt = prompt_of(f"Qiqi runs {turn} times", past_turn(turn))
+        prediction, expected = merged.predict(prompt), apart.predict(prompt)
+        torch.testing.assert_close(prediction.shot_tokens_LD, expected.shot_tokens_LD, atol=1e-4, rtol=1e-4)
+        assert prediction.state == expected.state
+
+
 def test_the_trained_copy_of_the_last_norm_is_used() -> None:
     model, prompt = small_model(), prompt_of("Qiqi runs")
     norm, before = (

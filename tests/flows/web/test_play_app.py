@@ -121,12 +121,13 @@ def test_the_server_stops_while_a_page_is_connected(tmp_path: Path) -> None:
 
 
 def test_the_page_says_how_shots_are_drawn_and_what_the_checkpoint_says() -> None:
-    settings = GameSettings(steps=10, guidance=2.0, checkpoint="painted", window_turns=4, fps=8)
+    settings = GameSettings(steps=10, guidance=2.0, precision="bfloat16", checkpoint="painted", window_turns=4, fps=8)
     said = how_drawn(settings, Sampling())
-    assert said.endswith("with guidance 2. The checkpoint's own are 50 steps (sde) with guidance 6.")
+    assert said.endswith("with guidance 2, in bfloat16. The checkpoint's own are 50 steps (sde) with guidance 6.")
     own = Sampling(sampler="ode", steps=1, guidance=2.0, guided=(200, 800))
-    drawn = settings.model_copy(update=own.model_dump())
-    assert how_drawn(drawn, own) == "Each shot takes 1 step (ode) with guidance 2 from timestep 800 to 200."
+    drawn = settings.model_copy(update={**own.model_dump(), "compile": True})
+    expected = "Each shot takes 1 step (ode) with guidance 2 from timestep 800 to 200, in bfloat16, compiled."
+    assert how_drawn(drawn, own) == expected
 
 
 @pytest.mark.slow

@@ -1,0 +1,104 @@
+"""Precision, memory layout and compilation of the networks for play.
+
+Half precision is what the networks were trained in on a GPU, and bfloat16 on a CPU that has instructions for it. By CPU
+time of the packaged model on one machine, with its instructions restricted:
+
+                     AMX                 AVX512-BF16          AVX512
+                     bfloat16  float32   bfloat16  float32   bfloat16  float32
+    game model          47 ms       72         72        76        135        86
+    guided step         30          43         47        40        101        47
+    frames              64         396        205       405        522       428
+
+Frames in bfloat16 have channels last in memory: 64 ms instead of 105 with AMX.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+import torch
+from diffusers import AutoencoderKLCogVideoX
+from diffusers.models.autoencoders.autoencoder_kl_cogvideox import CogVideoXResnetBlock3D
+from platformdirs import user_cache_path
+from torch import nn
+
+from models.checkpoint import PLAYED, precision_of
+from models.config import Component
+from models.engine_options import EngineOptions
+from models.game_model import GameModel, mistral_of
+from models.shot_decoder import ShotDecoder
+from pipeline.core.errors import UserError
+
+Formats = Mapping[Component, torch.dtype]
+
+
+def formats_of(options: EngineOptions, device: torch.device) -> Formats:
+    """Return the floating-point format of each network that a game needs; `int8` changes weights only."""
+    is_exact = options.preset.is_exact and device.type == "cpu"
+    if (options.precision or ("float32" if is_exact else "half")) == "float32":
+        return dict.fromkeys(PLAYED, torch.float32)
+    if device.type != "cpu":
+        return {part: precision_of(part, device) for part in PLAYED}
+    able = torch.cpu.get_capabilities()
+    parts: tuple[Component, ...] = PLAYED if able.get("amx_bf16") else ("autoencoder",)
+    halved = parts if able.get("avx512_bf16") else ()
+    return {part: torch.bfloat16 if part in halved else torch.float32 for part in PLAYED}
+
+
+def precision_name(options: EngineOptions, device: torch.device) -> str:
+    """Return the formats for people, as `bfloat16, float16`, with `int8` first for such weights."""
+    formats = [str(each).removeprefix("torch.") for each in formats_of(options, device).values()]
+    return ", ".join(dict.fromkeys(["int8"] * (options.precision == "int8") + formats))
+
+
+def is_compiled(options: EngineOptions, device: torch.device) -> bool:
+    """Return whether the networks are to be compiled on a device."""
+    return options.preset.is_compiled and device.type == "cuda" if options.compile is None else options.compile
+
+
+def store_as_int8(game_model: GameModel) -> None:
+    """Store the weights of Mistral's layers in 8 bits, a scale per row; the products stay in half precision.
+
+    Raises:
+        UserError: torchao is not installed.
+    """
+    try:
+        from torchao.quantization import Int8WeightOnlyConfig, quantize_
+    except ImportError as error:
+        raise UserError("--precision int8 needs torchao: install it with `uv pip install torchao==0.18.0`") from error
+    quantize_(mistral_of(game_model.language_model).model, Int8WeightOnlyConfig(version=2))
+
+
+def arrange(autoencoder: AutoencoderKLCogVideoX) -> None:
+    """Put the channels of the convolutions last in memory, if that is faster: in bfloat16 on a CPU."""
+    if autoencoder.device.type == "cpu" and autoencoder.dtype == torch.bfloat16:
+        for module in autoencoder.modules():
+            if isinstance(module, nn.Conv3d):
+                module.to(memory_format=torch.channels_last_3d)
+
+
+def check_compiler(device: torch.device) -> None:
+    """Compile one addition for a device, and keep what is compiled in the user's cache folder.
+
+    Raises:
+        UserError: this machine lacks a part of the compiler.
+    """
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(user_cache_path("animegamer") / "compiled"))
+    try:
+        torch.compile(lambda tensor: tensor + 1, fullgraph=True)(torch.zeros(1, device=device))
+    except (RuntimeError, OSError, ImportError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(
+            f"this machine cannot compile networks ({reason}): install a C++ compiler such as g++, "
+            "or play with --no-compile"
+        ) from error
+
+
+def compile_blocks(decoder: ShotDecoder, autoencoder: AutoencoderKLCogVideoX) -> None:
+    """Compile the repeated blocks: all transformer blocks share one program, which compiles in seconds."""
+    for block in decoder.transformer_blocks:
+        block.compile(fullgraph=True)
+    for module in autoencoder.decoder.modules():
+        if isinstance(module, CogVideoXResnetBlock3D):
+            module.compile()
