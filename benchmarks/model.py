@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,13 @@ from training.speed import PEAK_TFLOPS
 INSTRUCTION = "Character: Qiqi; Motion: slowly fly over the sea; Background: morning sky."
 PARTS = ("game model", "denoising", "frames")
 _THIS = (sys.executable, "-m", "benchmarks.model")
-WAYS = ("plain", "compiled", "offloaded")
+WAYS = {
+    "plain": EngineOptions(compile=False),
+    "compiled": EngineOptions(compile=True),
+    "tiled": EngineOptions(tiled=True),
+    "int8": EngineOptions(tiled=True, precision="int8"),
+    "offloaded": EngineOptions(offload=True),
+}
 
 
 def random_config(size: Size) -> ModelConfig:
@@ -63,8 +70,7 @@ def step_tflop(config: ModelConfig, transformer: dict[str, Any]) -> float:
 
 def measure(checkpoint: Path, steps: int, guidance: float, turns: int, way: str) -> dict[str, Any]:
     """Play in this process: fill the window, then measure `turns` turns."""
-    options = EngineOptions(steps=steps, guidance=guidance, compile=way == "compiled", offload=way == "offloaded")
-    engine = Engine.load(checkpoint, options)
+    engine = Engine.load(checkpoint, replace(WAYS[way], steps=steps, guidance=guidance))
     state, seconds = GameState(), []
     for number in range(engine.window_turns + turns):
         turn, state = engine.next_turn(state, INSTRUCTION, turn_seed(0, number))
@@ -98,7 +104,7 @@ def table_of(results: dict[str, dict[str, Any]], tflop: float, steps: int, title
 
 
 def _ways(chosen: list[str] | None) -> Iterator[str]:
-    here = ["plain", "compiled", *(["offloaded"] if torch.cuda.is_available() else [])]
+    here = ["plain", "compiled", *(["tiled", "offloaded"] if torch.cuda.is_available() else [])]
     yield from chosen or here
 
 

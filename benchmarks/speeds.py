@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -49,6 +50,8 @@ class Played:
     same: int = 0
     """Turns with the state that `best` has predicted."""
     turns: list[Turn] = field(default_factory=list)
+    cpu_seconds: list[float] = field(default_factory=list)
+    """CPU time of each turn: unlike its seconds, it hardly depends on what else the machine does."""
     decoded: list[Turn] = field(default_factory=list)
     """Turns of `best`, encoded by it and decoded here."""
 
@@ -80,7 +83,9 @@ def play(ways: dict[Speed, Played], asked: Sequence[Asked]) -> None:
         for way in ways.values():
             way.same += predicted(way.engine, state, asked[number]).state == expected.state
             if number % DRAWN_OF == DRAWN_OF - 1:
+                started = time.process_time()
                 way.turns.append(way.engine.next_turn(state, asked[number].instruction, seed=number)[0])
+                way.cpu_seconds.append(time.process_time() - started)
                 way.decoded.append(decoded(best.turns[-1], best.engine, way.engine))
 
 
@@ -101,7 +106,7 @@ def row_of(way: Played, best: Played, asked: Sequence[Asked], recogniser: Recogn
         off = level_error(way.engine.config, way.turns, Path(folder))
     return [
         f"{sampling.steps} {sampling.sampler}",
-        *(f"{each:.2f}" for each in (*seconds, sum(seconds))),
+        *(f"{each:.2f}" for each in (*seconds, sum(seconds), median(way.cpu_seconds))),
         f"{way.same} of {len(asked)}",
         f"{psnr(way.decoded, best.decoded):.1f}",
         f"{psnr(way.turns, best.turns):.1f}",
@@ -123,7 +128,7 @@ def main() -> None:
     asked = turns_to_draw(best.engine.config, given.turns)
     play(ways, asked)
     quality = ("same state", "frames dB", "turn dB", "level off by", "as asked")
-    table = Table("speed", "precision", "steps", *PARTS, "turn s", *quality, title=name_of(best.engine.device))
+    table = Table("speed", "precision", "steps", *PARTS, "turn s", "CPU s", *quality, title=name_of(best.engine.device))
     for speed, way in ways.items():
         precision = precision_name(options[speed], best.engine.device)
         table.add_row(speed, precision, *row_of(way, best, asked, recogniser))

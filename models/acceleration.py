@@ -75,7 +75,7 @@ def arrange(autoencoder: AutoencoderKLCogVideoX) -> None:
     if autoencoder.device.type == "cpu" and autoencoder.dtype == torch.bfloat16:
         for module in autoencoder.modules():
             if isinstance(module, nn.Conv3d):
-                module.to(memory_format=torch.channels_last_3d)
+                module.weight.data = module.weight.data.to(memory_format=torch.channels_last_3d)
 
 
 def check_compiler(device: torch.device) -> None:

@@ -171,7 +171,7 @@ def stoppable() -> Iterator[None]:
     try:
         yield
     except torch.OutOfMemoryError as error:
-        raise UserError("the GPU's memory is full: try --offload") from error
+        raise UserError("the GPU's memory is full: try --tiled, or --offload") from error
     except KeyboardInterrupt:
         say(STOPPED, "yellow")
         raise typer.Exit(130) from None

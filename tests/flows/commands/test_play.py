@@ -41,6 +41,8 @@ def test_play_names_missing_parts_and_options_that_do_not_go_together(tmp_path: 
         (("--game", "g.txt", "--out", "o", "--open"), "--open goes with --serve, not with --game"),
         ((*baseline, "--agent", "gsc"), "is a baseline of kind gc, not gsc"),
         ((*baseline, "--agent", "gc", "--steps", "50"), "--steps goes with the model, not with --agent gc"),
+        ((*baseline, "--agent", "gc", "--speed", "fast"), "--speed goes with the model, not with --agent gc"),
+        (("--serve", "--offload", "--precision", "int8"), "--offload does not go with --precision int8"),
         ((*baseline, "--agent", "gc", "--serve"), "--serve goes with the model, not with --agent gc"),
     ):
         code, said = _run("play", *arguments)
