@@ -28,7 +28,7 @@ PartProgress = Callable[[str, float, float], None]
 
 @dataclass(frozen=True)
 class Preset:
-    """What a speed stands for; the default is the speed of options that name none."""
+    """Meaning of a speed; by default, of options that name none."""
 
     most_steps: int = TIMESTEPS
     """A checkpoint with more steps takes these, of the sampler `ode`."""
@@ -80,7 +80,7 @@ class EngineOptions:
 
     @property
     def preset(self) -> Preset:
-        """What the speed stands for."""
+        """Meaning of the speed."""
         return SPEEDS[self.speed] if self.speed else Preset()
 
     def sampling_of(self, config: ModelConfig) -> Sampling:

@@ -18,7 +18,7 @@ from tests.support.networks.tiny_models import mini_checkpoint
 
 @pytest.fixture(scope="module")
 def engine() -> Engine:
-    return Engine.load(mini_checkpoint(), EngineOptions("cpu", 10, 1.0))
+    return Engine.load(mini_checkpoint(), EngineOptions("cpu", 10, 1.0, precision="float32"))
 
 
 def clips(seed: int) -> list[Tensor]:

@@ -106,7 +106,7 @@ def test_eight_bit_weights_play_nearly_the_same_turn() -> None:
     assert 0 < error < 0.05
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_machine_without_a_compiler_is_told_so_before_anything_is_loaded(tmp_path: Path) -> None:
     code = (
         "from models.engine import Engine; from models.engine_options import EngineOptions;"

@@ -54,7 +54,7 @@ def consecutive(number: int, turn: RecordedTurn) -> RecordedTurn:
 
 @pytest.fixture(scope="module")
 def engine() -> Engine:
-    engine = Engine.load(brief_checkpoint(), EngineOptions("cpu", steps=2))
+    engine = Engine.load(brief_checkpoint(), EngineOptions("cpu", steps=2, precision="float32"))
     shake(engine.game_model)
     return engine
 
