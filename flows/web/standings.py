@@ -25,6 +25,8 @@ _MEMORY = 3
 """Last motions of a character that are not new."""
 _MOST_PEOPLE = 64
 """Characters of a game whose values are kept; those that come later have none."""
+_APART = 2
+"""Turns between the ends of the first wishes."""
 _LACKING = {
     "stamina": ("tired", "Rest, or let others act: stamina comes back."),
     "social": ("lonely", "Company helps."),
@@ -105,8 +107,10 @@ class Tale:
 
     @cached_property
     def start(self) -> Standing:
-        """Standing before the first turn."""
-        return self._with_wishes(Standing())
+        """Standing before the first turn. Its wishes end one after another."""
+        start = self._with_wishes(Standing())
+        later = tuple(replace(wish, opened=_APART * place) for place, wish in enumerate(start.wishes))
+        return replace(start, wishes=later)
 
     def after(self, before: Standing, instruction: str, predicted: Mapping[str, int]) -> Standing:
         """Return the standing after one more turn.

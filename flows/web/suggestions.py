@@ -12,6 +12,9 @@ from flows.web.standings import OpenWish, Standing, Tale
 _COUNT = 3
 _TRIES = 60
 """Draws until one is possible. Bounded, since few pairs may be."""
+_LOW = 30
+"""Value below which a character needs help."""
+_HELP = {"stamina": "rest", "social": "company", "entertainment": "fun"}
 _COMPANY_SHARE = 0.35
 _NEW_TIME_SHARE = 0.15
 
@@ -53,10 +56,10 @@ def _ideas(tale: Tale, standing: Standing, dice: random.Random) -> Iterator[tupl
         if deed := _drawn(tale, standing, dice, _towards(wish, tale, dice), wish):
             yield deed, f"{wish.who}'s wish"
             break
-    for name, person in sorted(standing.people.items(), key=lambda each: each[1].stamina):
-        rest = [motion for motion in tale.script.motions if tale.rules.motion(motion).stamina > 0]
-        if rest and person.stamina < 30 and (deed := _drawn(tale, standing, dice, Deed((name,), dice.choice(rest)))):
-            yield deed, f"{name} needs rest"
+    lows = [(points, name, value) for name, each in standing.people.items() for value, points in each.values.items()]
+    for _, name, value in sorted(low for low in lows if low[0] < _LOW):
+        if deed := _helping(tale, standing, dice, name, value):
+            yield deed, f"{name} needs {_HELP[value]}"
             break
     for _ in range(_TRIES):
         if deed := _drawn(tale, standing, dice, Deed()):
@@ -67,10 +70,19 @@ def _towards(wish: OpenWish, tale: Tale, dice: random.Random) -> Deed:
     """Return what a turn must say to serve a wish; the rest is free."""
     told = wish.wish
     who: tuple[str, ...] = (wish.who,)
-    if told.company or told.different == "friends":
+    if told.company or told.mood or told.different == "friends":
         others = [name for name in tale.script.characters if name != wish.who and name not in wish.seen]
         who = (wish.who, dice.choice(others)) if others else who
     return Deed(who, told.motion, told.place, told.time)
+
+
+def _helping(tale: Tale, standing: Standing, dice: random.Random, name: str, value: str) -> Deed | None:
+    """Return what gives a character most of a value, None if nothing does."""
+    gains = {motion: getattr(tale.rules.motion(motion), value) for motion in tale.script.motions}
+    for motion in sorted((motion for motion in gains if gains[motion] > 0), key=lambda each: -gains[each]):
+        if deed := _drawn(tale, standing, dice, Deed((name,), motion)):
+            return deed
+    return None
 
 
 def _drawn(

@@ -70,6 +70,7 @@ export class Screen {
     this.video.loop = false;
     this.video.removeAttribute("poster");
     this.video.src = source;
+    at("edge").hidden = at("takes").hidden = true;
     at("subtitle").textContent = "The film of your game";
     this.video.setAttribute("aria-label", "The film of your game");
     return this.video.play();
