@@ -129,11 +129,11 @@ def draw_strip(out: Path) -> Path:
     run_command("play", "--game", GAME, "--out", folder)
     game = GameFolder.open(folder)
     turns = [
-        _turn(f"{number}. {turn.instruction}", read_clip(game.clip_path(turn.id)))
+        turn_picture(f"{number}. {turn.instruction}", read_clip(game.clip_path(turn.id)))
         for number, turn in enumerate(game.turns, start=1)
     ]
     path = out / "strip.png"
-    _sheet(turns).save(path)
+    sheet(turns, _COLUMNS).save(path)
     say(f"the strip: {path}")
     return path
 
@@ -143,7 +143,7 @@ def folder_of_game(out: Path, packed: Path = PACKED) -> Path:
     return out / "strip" / packed_identity(packed)
 
 
-def _turn(caption: str, frames_THWC: NDArray[np.uint8]) -> Image.Image:
+def turn_picture(caption: str, frames_THWC: NDArray[np.uint8]) -> Image.Image:
     """Draw a turn: three frames (BGR) above its instruction."""
     chosen = [frames_THWC[at][:, :, ::-1] for at in (0, len(frames_THWC) // 2, -1)]
     frames = Image.fromarray(np.concatenate(chosen, axis=1))
@@ -157,10 +157,11 @@ def _turn(caption: str, frames_THWC: NDArray[np.uint8]) -> Image.Image:
     return picture
 
 
-def _sheet(turns: Sequence[Image.Image]) -> Image.Image:
+def sheet(turns: Sequence[Image.Image], columns: int) -> Image.Image:
+    """Arrange pictures of one size in columns."""
     width, height = turns[0].width + _GAP, turns[0].height + _GAP
-    rows = -(-len(turns) // _COLUMNS)
-    sheet = Image.new("RGB", (width * _COLUMNS - _GAP, height * rows - _GAP), "white")
+    rows = -(-len(turns) // columns)
+    arranged = Image.new("RGB", (width * columns - _GAP, height * rows - _GAP), "white")
     for number, turn in enumerate(turns):
-        sheet.paste(turn, (number % _COLUMNS * width, number // _COLUMNS * height))
-    return sheet
+        arranged.paste(turn, (number % columns * width, number // columns * height))
+    return arranged

@@ -17,9 +17,8 @@ from __future__ import annotations
 
 import fcntl
 import os
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from fractions import Fraction
 from pathlib import Path
 from typing import BinaryIO
@@ -29,7 +28,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from flows.game.game_file import check_folder
-from flows.game.records import GameError, GameSettings, TurnCost, TurnRecord, read_log, record_of
+from flows.game.instructions import stays
+from flows.game.records import GameError, GameSettings, TurnCost, TurnRecord, id_of, read_log, record_of
 from models.tokens import PastTurn
 from models.turns import GameState, Turn, Values
 from pipeline.core.atomic import HeldError, held, lock_file, open_in_place, replacing, sync, write_json
@@ -39,8 +39,6 @@ from pipeline.video.clip_files import join_clips, write_clip
 
 CRF = 17
 """x264 quality of the shots, almost visually lossless."""
-FILM_SECONDS = 60.0
-"""Seconds after which an unused film may be deleted: a more recent request may still be opening it."""
 
 
 @contextmanager
@@ -106,6 +104,10 @@ class GameFolder:
         """Return the turns from the start of the game to a turn, inclusive."""
         return list(self._ancestors(turn_id))[::-1]
 
+    def stays(self, turn: TurnRecord) -> bool:
+        """Return whether a turn plays in the place of the turn before it."""
+        return turn.parent is not None and stays(self.turn(turn.parent).instruction, turn.instruction)
+
     def state_at(self, turn_id: str | None) -> GameState:
         """Return the state of the game after a turn; None is the start of the game.
 
@@ -126,29 +128,18 @@ class GameFolder:
         """Return the path of a turn's animation shot."""
         return self.path / f"{self.turn(turn_id).id}.mp4"
 
-    def film(self, turn_id: str, out: Path | None = None) -> Path:
-        """Write the film of the game from its start to a turn, and return its path.
-
-        Args:
-            turn_id: the last turn to show.
-            out: path of the film; by default `film-<id>.mp4` in the folder, which replaces earlier films.
+    def join_film(self, turn_id: str, out: Path) -> None:
+        """Write the shots from the start of the game to a turn as one film, without re-encoding them.
 
         Raises:
             GameError: there is no such turn, or a shot cannot be read.
         """
-        target = out or self.path / f"film-{self.turn(turn_id).id}.mp4"
-        with suppress(OSError):  # if it does not exist yet, or is not ours
-            os.utime(target)  # marks the film as in use, so that another request does not delete it
-        if out or not target.exists():
-            clips = [self.clip_path(record.id) for record in self.path_to(turn_id)]
-            try:
-                with replacing(target) as temporary:
-                    join_clips(clips, temporary)
-            except RecordError as error:
-                raise GameError(f"{self.path}, turn {error}; play the game again into another --out") from error
-        if not out:
-            self._delete_films(target)
-        return target
+        clips = [self.clip_path(record.id) for record in self.path_to(turn_id)]
+        try:
+            with replacing(out) as temporary:
+                join_clips(clips, temporary)
+        except RecordError as error:
+            raise GameError(f"{self.path}, turn {error}; play the game again into another --out") from error
 
     def branch(self, number: int) -> int:
         """Return the branch of the next turn with a number: the count of existing turns with that number."""
@@ -161,13 +152,13 @@ class GameFolder:
             GameError: another process is playing this game.
             DiskError: a file cannot be written.
         """
-        branch = self.branch(turn.number)
-        record = record_of(turn, f"{turn.number:04d}-{branch}" if branch else f"{turn.number:04d}", parent, cost)
+        record = record_of(turn, id_of(turn.number, self.branch(turn.number)), parent, cost)
         with disk_errors(self.path), self._locked_log() as log:
             for leftover in self.path.glob(f".{record.id}.*"):  # from a process killed while writing this turn
                 leftover.unlink()
-            for shown in (f"{record.id}.jpg", f"film-{record.id}.mp4"):  # from a turn that was deleted from the log
-                (self.path / shown).unlink(missing_ok=True)
+            for shown in (f"{record.id}.jpg", f"film-{record.id}.*"):  # from a turn that was deleted from the log
+                for leftover in self.path.glob(shown):
+                    leftover.unlink()
             with replacing(self.path / f"{record.id}.mp4") as temporary:
                 write_clip(temporary, turn.frames_THWC[..., ::-1], Fraction(self.settings.fps), CRF)
             with replacing(self.path / f"{record.id}.safetensors") as temporary:
@@ -178,13 +169,6 @@ class GameFolder:
             os.fsync(log.fileno())
             self._turns[record.id], self._end = record, log.tell()
         return record
-
-    def _delete_films(self, kept: Path) -> None:
-        """Delete the folder's films that are no longer in use: the films of a long game would fill the disk."""
-        for film in self.path.glob("film-*.mp4"):
-            with suppress(FileNotFoundError):  # another request deletes them too
-                if film != kept and time.time() - film.stat().st_mtime > FILM_SECONDS:
-                    film.unlink()
 
     @contextmanager
     def _locked_log(self) -> Iterator[BinaryIO]:
@@ -216,6 +200,11 @@ class GameFolder:
             raise GameError(
                 f"{path} cannot be read ({error}); continue from an earlier turn, or into another --out"
             ) from error
+
+
+def files_of(turn_id: str) -> tuple[str, str]:
+    """Return the names of a turn's files: its animation shot and its shot tokens."""
+    return f"{turn_id}.mp4", f"{turn_id}.safetensors"
 
 
 def _is_free(path: Path) -> bool:

@@ -127,7 +127,7 @@ def opened_game(out: Path, settings: GameSettings, instructions: Sequence[str]) 
             yield folder
         finally:  # also after a stop
             if folder.turns:
-                folder.film(folder.turns[-1].id, out / FILM)
+                folder.join_film(folder.turns[-1].id, out / FILM)
     say(f"the game: {out / FILM}")
 
 

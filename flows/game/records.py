@@ -125,6 +125,11 @@ class TurnCost:
     device: str
 
 
+def id_of(number: int, branch: int) -> str:
+    """Return the id of the turn with a number, of a branch from 0: `0003`, then `0003-1`."""
+    return f"{number:04d}-{branch}" if branch else f"{number:04d}"
+
+
 def record_of(turn: Turn, turn_id: str, parent: str | None, cost: TurnCost | None = None) -> TurnRecord:
     """Return the record of a turn that was just drawn."""
     state, first_frame = turn.state, turn.first_frame_seconds
@@ -177,6 +182,11 @@ def read_log(path: Path) -> tuple[dict[str, TurnRecord], int]:
     """
     with disk_errors(path):
         content = path.read_bytes() if path.exists() else b""
+    return parse_log(content, str(path))
+
+
+def parse_log(content: bytes, name: str) -> tuple[dict[str, TurnRecord], int]:
+    """Return the same as `read_log`, given the content of the log and the name of its file."""
     whole = content[: content.rfind(b"\n") + 1]
     turns: dict[str, TurnRecord] = {}
     for number, line in enumerate(whole.split(b"\n"), start=1):
@@ -186,9 +196,9 @@ def read_log(path: Path) -> tuple[dict[str, TurnRecord], int]:
         try:
             record = TurnRecord.model_validate_json(line)
         except ValidationError as error:
-            raise GameError(f"{path}, line {number} is damaged ({faults_of(error)}): {remedy}") from error
+            raise GameError(f"{name}, line {number} is damaged ({faults_of(error)}): {remedy}") from error
         if record.id in turns or record.number != _number_after(turns, record.parent):
-            raise GameError(f"{path}, line {number} is damaged (turn {record.id} is out of order): {remedy}")
+            raise GameError(f"{name}, line {number} is damaged (turn {record.id} is out of order): {remedy}")
         turns[record.id] = record
     return turns, len(whole)
 

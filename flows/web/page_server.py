@@ -12,7 +12,8 @@ Any web page in the user's browser can send requests to this server. A foreign p
 cross-origin requests, so `Guard` accepts requests that change anything only from our own origin.
 
 Uvicorn limits neither the time of a request nor the number of connections. Here, a connection must send its request
-within `REQUEST_SECONDS`, and only `most_connections` stay open. Replies, such as streams, may take any time.
+within `REQUEST_SECONDS`, one with a file at `SLOWEST_UPLOAD` or faster, and only `most_connections` stay open. Replies,
+such as streams, may take any time.
 """
 
 from __future__ import annotations
@@ -55,7 +56,11 @@ CLOSE_SECONDS = 5
 """Longest wait for open connections when the server stops."""
 REQUEST_SECONDS = 10.0
 """Longest time from the opening of a connection, or its last reply, to the end of the next request."""
+SLOWEST_UPLOAD = 10e6
+"""Bytes a second that a request with a file must send, beyond `REQUEST_SECONDS`."""
 MAX_BODY_BYTES = 64 * 1024
+"""Most bytes of a request without a file."""
+NO_UPLOADS: Mapping[str, int] = {}
 SAFE_METHODS = {"GET", "HEAD"}
 OWN_NAMES = {"127.0.0.1", "localhost", "[::1]"}
 
@@ -70,13 +75,16 @@ POLICY = {
 """Headers of every reply: the page may load and talk to its own server only, and no other page may show or read it."""
 
 
-def page_app(page: Traversable) -> FastAPI:
+def page_app(page: Traversable, uploads: Mapping[str, int] = NO_UPLOADS) -> FastAPI:
     """Return an application that serves the files of a page's folder; its API is added as routes under `/api/`.
 
     Every error is JSON with a `message`, a sentence to show.
+
+    Args:
+        uploads: most bytes of the requests that carry a file, by path.
     """
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    app.add_middleware(Guard)
+    app.add_middleware(Guard, uploads)
     app.add_exception_handler(RoutingError, _not_routed)
     app.add_exception_handler(RequestValidationError, _not_valid)
     given = [file for folder in (files("flows.web") / "shared", page) for file in folder.iterdir()]
@@ -154,8 +162,9 @@ def most_connections() -> int:
 class Guard:
     """ASGI middleware that rejects foreign requests and adds the policy headers to every reply."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, uploads: Mapping[str, int]) -> None:
         self.app = app
+        self.uploads = uploads
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or answer it with the fault."""
@@ -170,7 +179,7 @@ class Guard:
                 headers.setdefault("Cache-Control", "no-store")
             await send(message)
 
-        fault = _foreign(scope["method"], Headers(scope=scope))
+        fault = _foreign(scope["method"], Headers(scope=scope), self.uploads.get(scope["path"], MAX_BODY_BYTES))
         if fault is None:
             await self.app(scope, receive, send_with_policy)
         else:
@@ -182,6 +191,8 @@ class Connection(H11Protocol):
 
     _deadline: asyncio.TimerHandle | None = None
     """Closes the connection; None while a reply is made or sent."""
+    _is_sized = False
+    """True once the deadline counts the length of the request."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request, and close another connection if too many are open."""
@@ -206,11 +217,16 @@ class Connection(H11Protocol):
             self._cancel()
         elif self._deadline is None:
             self._deadline = self.loop.call_later(REQUEST_SECONDS, self.transport.abort)
+        elif self.conn.their_state is h11.SEND_BODY and not self._is_sized:
+            length = min(_length(Headers(raw=self.headers)) or 0, 2**32)
+            self._deadline.cancel()
+            self._deadline = self.loop.call_later(REQUEST_SECONDS + length / SLOWEST_UPLOAD, self.transport.abort)
+            self._is_sized = True
 
     def _cancel(self) -> None:
         if self._deadline:
             self._deadline.cancel()
-        self._deadline = None
+        self._deadline, self._is_sized = None, False
 
     def _make_room(self) -> None:
         """Close the connection that has waited longest for its request; this one if all others get replies."""
@@ -266,7 +282,7 @@ class PageServer(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def _foreign(method: str, headers: Headers) -> tuple[int, str] | None:
+def _foreign(method: str, headers: Headers, most_bytes: int) -> tuple[int, str] | None:
     """Return status and message if a request is rejected, else None."""
     host = headers.get("host", "")
     if host.rpartition(":")[0] not in OWN_NAMES and host not in OWN_NAMES:
@@ -278,10 +294,16 @@ def _foreign(method: str, headers: Headers) -> tuple[int, str] | None:
         return 403, "Another page may not do this."
     if "transfer-encoding" in headers:
         return 411, "The request must state its length."
-    length = headers.get("content-length", "0")
-    if not length.isdecimal() or int(length) > MAX_BODY_BYTES:
+    length = _length(headers)
+    if length is None or length > most_bytes:
         return 413, "The request is too large."
     return None
+
+
+def _length(headers: Headers) -> int | None:
+    """Return the length of a request's body in bytes; None if it states none that is a number."""
+    length = headers.get("content-length", "0")
+    return int(length) if length.isdecimal() and len(length) < 20 else None
 
 
 def _not_routed(_: Request, error: Exception) -> JSONResponse:

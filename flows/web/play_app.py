@@ -12,7 +12,11 @@ GET    /api/games/ID/drawing              its progress, as server-sent events
 DELETE /api/games/ID/drawing              cancel it
 GET    /api/games/ID/drawing.png          its first frames, while the others are decoded
 GET    /api/games/ID/turns/TURN.mp4|.jpg  a shot, and its first frame
-GET    /api/games/ID/films/TURN.mp4       the film of the game from its start to that turn
+GET    /api/games/ID/films/TURN           make its film up to that turn, with its progress as server-sent events
+GET    /api/games/ID/films/TURN.mp4|.gif  the film; `captions=true` adds the instructions, here and above
+GET    /api/games/ID/savable              whether the game can be saved
+GET    /api/games/ID/saved                the game with all its branches as one file
+POST   /api/games/saved                   open such a file as a new game
 """
 
 from __future__ import annotations
@@ -24,21 +28,20 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict
 from functools import partial
 from importlib.resources import files
-from io import BytesIO
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-import cv2
-from fastapi import Depends, FastAPI, HTTPException, Request, Response
-from fastapi.responses import FileResponse, JSONResponse
+from fastapi import FastAPI, HTTPException, Request
+from fastapi.responses import JSONResponse
 from fastapi.sse import EventSourceResponse
-from PIL import Image
 from pydantic import BaseModel, ConfigDict
 
 from flows.console.terminal import say
-from flows.game.folder import GameFolder
+from flows.game.film import GIF_TURNS
+from flows.game.instructions import TIMES
 from flows.game.play_file import check_line
-from flows.game.records import GameError, GameSettings, TurnRecord, waited
+from flows.game.records import GameError, GameSettings, waited
+from flows.game.saved_game import MOST_BYTES, SUFFIX
 from flows.web.page_server import (
     PageServer,
     address_of,
@@ -49,24 +52,18 @@ from flows.web.page_server import (
     until_stopped,
 )
 from flows.web.play_games import Drawing, Games, Status, UnplayableError, is_disk_full, reason, report
-from flows.web.understanding import TIMES, Reader
+from flows.web.play_media import POLL_SECONDS, UPLOADS, Folder, add_keeping, add_media
+from flows.web.understanding import Reader
 from models.checkpoint import Checkpoint
 from models.config import ModelConfig, Sampling
 from models.engine import Engine
 from models.engine_options import EngineOptions
 from models.tokens import MOST_INSTRUCTION_TOKENS, instruction_ids
-from models.turns import Frames, Values
+from models.turns import Values
 from pipeline.captions.rules import ADVERBS
-from pipeline.core.atomic import replacing
 from pipeline.core.errors import DiskError, UserError
 from pipeline.core.plain_text import counted
 from pipeline.core.records import RecordError
-from pipeline.video.clip_files import read_clip
-
-IMMUTABLE = {"Cache-Control": "private, max-age=31536000, immutable"}
-"""Cache headers of the files of a turn, which never change."""
-POLL_SECONDS = 0.1
-"""Interval between two polls of the progress of a drawing."""
 
 
 class Move(BaseModel):
@@ -109,6 +106,8 @@ class Step(BaseModel):
     part: str = ""
     share: float = 0.0
     left_seconds: float | None = None
+    stays: bool = False
+    """The place is that of the turn before."""
     early: bool = False
     """The first frames can be fetched."""
     message: str = ""
@@ -143,13 +142,14 @@ def serve(
 
 def make_app(games: Games, config: ModelConfig) -> FastAPI:
     """Return the application of the game page and its API for games with a checkpoint of this configuration."""
-    app = page_app(files("flows.web") / "play_page")
+    app = page_app(files("flows.web") / "play_page", UPLOADS)
     app.state.games = games
     words = config.model_dump(include={"characters", "motions", "places", "together", "about"})
     info = {
         **words,
         "drawn": how_drawn(games.settings, config.sampling),
         "start": asdict(Values()),
+        "saved": {"suffix": SUFFIX, "most_bytes": MOST_BYTES, "gif_turns": GIF_TURNS},
         "times": TIMES,
         "manners": list(ADVERBS.values()),
     }
@@ -168,7 +168,8 @@ def make_app(games: Games, config: ModelConfig) -> FastAPI:
 
     _add_errors(app)
     _add_games(app, games, reader)
-    _add_media(app, games)
+    add_media(app, games)
+    add_keeping(app, games, config.size)
     return app
 
 
@@ -209,25 +210,6 @@ def _mistakes_of_players() -> Iterator[None]:
         raise HTTPException(422, str(error)) from error
 
 
-def _folder(game_id: str, request: Request) -> GameFolder:
-    games: Games = request.app.state.games
-    try:
-        return games.open(game_id)
-    except KeyError as error:
-        raise HTTPException(404, "There is no such game here.") from error
-
-
-def _turn(turn_id: str, folder: Annotated[GameFolder, Depends(_folder)]) -> TurnRecord:
-    try:
-        return folder.turn(turn_id)
-    except GameError as error:
-        raise HTTPException(404, "This game has no such turn.") from error
-
-
-Folder = Annotated[GameFolder, Depends(_folder)]
-PathTurn = Annotated[TurnRecord, Depends(_turn)]
-
-
 def _add_games(app: FastAPI, games: Games, reader: Reader) -> None:
     @app.post("/api/games", status_code=201)
     def make_game() -> dict[str, str]:
@@ -238,7 +220,7 @@ def _add_games(app: FastAPI, games: Games, reader: Reader) -> None:
         drawing = games.drawing(game_id)
         under_way = _step(games, drawing) if drawing and drawing.is_under_way else None
         shown = {"id", "parent", "instruction", "level", "values", "first_frame_seconds"}
-        turns = [turn.model_dump(include=shown) for turn in folder.turns]
+        turns = [turn.model_dump(include=shown) | {"stays": folder.stays(turn)} for turn in folder.turns]
         return {"turns": turns, "drawing": under_way, "waited": waited(folder.turns)}
 
     @app.post("/api/games/{game_id}/turns", status_code=202)
@@ -276,54 +258,8 @@ def _step(games: Games, drawing: Drawing) -> Step:
         part=drawing.part,
         share=round(drawing.share, 3),
         left_seconds=None if left is None else round(left),
+        stays=drawing.stays,
         early=drawing.early is not None,
         message=drawing.message,
         turn=drawing.turn,
     )
-
-
-def _add_media(app: FastAPI, games: Games) -> None:
-    @app.get("/api/games/{game_id}/drawing.png")
-    def read_early(game_id: str, folder: Folder) -> Response:
-        drawing = games.drawing(game_id)
-        if drawing is None or (frames_THWC := drawing.early) is None:
-            raise HTTPException(404, "No frames of a shot wait to be shown.")
-        animation = _animation(frames_THWC, 1000 / folder.settings.fps)
-        return Response(animation, media_type="image/png", headers={"Cache-Control": "no-store"})
-
-    @app.get("/api/games/{game_id}/turns/{turn_id}.mp4")
-    def read_shot(folder: Folder, turn: PathTurn) -> FileResponse:
-        return FileResponse(_shot(folder, turn.id), media_type="video/mp4", headers=IMMUTABLE)
-
-    @app.get("/api/games/{game_id}/turns/{turn_id}.jpg")
-    def read_poster(folder: Folder, turn: PathTurn) -> FileResponse:
-        return FileResponse(_poster(folder, turn.id), media_type="image/jpeg", headers=IMMUTABLE)
-
-    @app.get("/api/games/{game_id}/films/{turn_id}.mp4")
-    def read_film(folder: Folder, turn: PathTurn) -> FileResponse:
-        name = f"animegamer-{turn.number}-turns.mp4"
-        return FileResponse(folder.film(turn.id), media_type="video/mp4", filename=name, headers=IMMUTABLE)
-
-
-def _animation(frames_THWC: Frames, milliseconds: float) -> bytes:
-    """Return frames as an animated PNG, without loss, that plays once and keeps its last frame."""
-    first, *others = map(Image.fromarray, frames_THWC)
-    file = BytesIO()
-    first.save(file, "PNG", save_all=True, append_images=others, duration=milliseconds, loop=1, compress_level=1)
-    return file.getvalue()
-
-
-def _shot(folder: GameFolder, turn_id: str) -> Path:
-    path = folder.clip_path(turn_id)
-    if not path.is_file():
-        raise HTTPException(404, "The shot of this turn is gone from the server.")
-    return path
-
-
-def _poster(folder: GameFolder, turn_id: str) -> Path:
-    """Return the path of a shot's first frame as JPEG, written at the first request."""
-    path = folder.path / f"{turn_id}.jpg"
-    if not path.exists():
-        with replacing(path) as temporary:
-            cv2.imwrite(str(temporary), read_clip(_shot(folder, turn_id))[0])
-    return path

@@ -18,14 +18,16 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Literal
 
 import torch
 
 from flows.console.terminal import say
 from flows.game.folder import GameFolder
+from flows.game.instructions import stays
 from flows.game.play_file import SHARES, check_line, play_turn
 from flows.game.records import GameError, GameSettings
+from flows.game.saved_game import open_saved
 from models.turns import Frames, TurnMaker
 from pipeline.core.errors import DiskError, NoRoomError, UserError
 
@@ -60,6 +62,8 @@ class Drawing:
     after: str | None
     """Id of the turn before; None is the start of the game."""
     instruction: str
+    stays: bool = False
+    """The instruction names the place of the turn before."""
     status: Status = "waiting"
     part: str = ""
     share: float = 0.0
@@ -153,6 +157,19 @@ class Games:
             raise KeyError(game_id)
         return GameFolder.open(self.folder / game_id)
 
+    def open_saved(self, file: BinaryIO, model: str) -> str:
+        """Open a saved game as a new one, and return its id.
+
+        Args:
+            model: size of the checkpoint here.
+
+        Raises:
+            SavedGameError: the file is damaged, or of another model.
+        """
+        game_id = secrets.token_urlsafe(16)
+        open_saved(file, self.folder / game_id, self.settings, model)
+        return game_id
+
     def draw(self, game_id: str, after: str | None, instruction: str) -> Drawing:
         """Queue the drawing of a turn after the turn `after`.
 
@@ -164,10 +181,12 @@ class Games:
             UserError: the instruction is empty, too long, or not one line of text.
         """
         # 1. Check the request before it enters the queue, so that the player sees a mistake at once.
-        self._check_game(self.open(game_id), after)
+        folder = self.open(game_id)
+        self._check_game(folder, after)
         check_line(instruction)
         self.check(instruction)
-        drawing = Drawing(game_id, after, instruction)
+        in_place = after is not None and stays(folder.turn(after).instruction, instruction)
+        drawing = Drawing(game_id, after, instruction, in_place)
         # 2. Queue it under the lock. Otherwise two requests for one game could both find it idle.
         with self._lock:
             waiting = self._under_way()
@@ -281,7 +300,7 @@ def _forget_frames(error: BaseException | None) -> None:
 def reason(error: BaseException) -> str:
     """Return the reason of a failed request for the player, without paths on the server."""
     if is_disk_full(error):
-        return "The disk of the game's server is full: make room there, then play the turn again."
+        return "The disk of the game's server is full: make room there, then try again."
     if isinstance(error, DiskError | OSError):
         return "The game's server could not read or write the game's files; its terminal says why."
     if isinstance(error, torch.OutOfMemoryError):

@@ -16,14 +16,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from flows.game.instructions import TIMES
 from models.config import ModelConfig
 from pipeline.captions.rules import ADVERBS
 
 Kind = Literal["character", "motion", "manner", "place", "time"]
 Stems = tuple[str, ...]
 
-TIMES = ("daytime", "morning", "evening", "night")
-"""Times of day that captions put before a place."""
 _SIMILAR = 0.9
 """Least likeness of a misspelt word, as `difflib` measures it; its first letter must be right."""
 _LEAST_LETTERS = 5

@@ -1,4 +1,4 @@
-"""Writing, reading and joining of clips as small closed-GOP H.264 in MP4, through PyAV.
+"""Writing, reading and joining of clips as small closed-GOP H.264 in MP4, and films as GIF, through PyAV.
 
 This module and `film_reader` are the only two that decode or encode, besides the probe, which decodes the start of a
 film. Every reader gives the same frames of a clip.
@@ -17,6 +17,7 @@ import cv2
 import numpy as np
 from av.container import OutputContainer
 from av.error import FFmpegError
+from av.filter import Graph
 from av.video.frame import VideoFrame
 from av.video.reformatter import ColorRange, Colorspace, VideoReformatter
 from av.video.stream import VideoStream
@@ -61,6 +62,44 @@ def write_clip(path: Path, pictures: Iterable[VideoFrame | Picture], fps: Fracti
             frame.pts, frame.time_base = number, 1 / fps
             container.mux(stream.encode(frame))
         container.mux(stream.encode())
+
+
+def write_gif(path: Path, pictures: Iterable[Picture], fps: Fraction) -> None:
+    """Write a film as GIF that repeats for ever. Every picture has 256 colours of its own; one is held at a time.
+
+    Args:
+        path: path of the film.
+        pictures: BGR arrays (HWC uint8), all of one size; at least one.
+        fps: frames per second; GIF counts hundredths of a second.
+    """
+    with av.open(f"file:{path.absolute()}", "w", format="gif", container_options={"loop": "0"}) as film:
+        stream, palette = film.add_stream("gif", rate=fps), None
+        stream.pix_fmt = "pal8"
+        for number, picture in enumerate(pictures):
+            frame = VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="bgr24")
+            frame.pts, frame.time_base = number, 1 / fps
+            if palette is None:
+                stream.width, stream.height = frame.width, frame.height
+                palette = _palette_graph(frame, fps)
+            palette.push(frame)
+            film.mux(stream.encode(palette.pull()))
+        film.mux(stream.encode())
+
+
+def _palette_graph(frame: VideoFrame, fps: Fraction) -> Graph:
+    """Return a graph of filters that gives every picture its own palette."""
+    graph = Graph()
+    shape = f"video_size={frame.width}x{frame.height}:pix_fmt={frame.format.name}:time_base={1 / fps}"
+    source, split = graph.add("buffer", f"{shape}:pixel_aspect=1/1"), graph.add("split")
+    chosen = graph.add("palettegen", "stats_mode=single")
+    used, sink = graph.add("paletteuse", "new=1:dither=sierra2_4a:diff_mode=rectangle"), graph.add("buffersink")
+    source.link_to(split)
+    split.link_to(used)
+    split.link_to(chosen, 1)
+    chosen.link_to(used, 0, 1)
+    used.link_to(sink)
+    graph.configure()
+    return graph
 
 
 def join_clips(paths: Iterable[Path], out: Path) -> None:

@@ -12,7 +12,19 @@ export const cancel = (game) => ask(`api/games/${game}/drawing`, { method: "DELE
 export const videoOf = (game, turn) => `api/games/${game}/turns/${turn}.mp4`;
 export const posterOf = (game, turn) => `api/games/${game}/turns/${turn}.jpg`;
 export const earlyOf = (game) => `api/games/${game}/drawing.png?${Date.now()}`;
-export const filmOf = (game, turn) => `api/games/${game}/films/${turn}.mp4`;
+export const readSavable = (game) => ask(`api/games/${game}/savable`);
+export const savedOf = (game) => `api/games/${game}/saved`;
+export const filmOf = (game, turn, kind = "mp4", captions = false) => `api/games/${game}/films/${turn}.${kind}?captions=${captions}`;
+export const openSaved = (file) =>
+  ask("api/games/saved", { method: "POST", headers: { "Content-Type": "application/octet-stream" }, body: file });
+
+/** Lets a film be made, and tells `report` how far it is, until it is done or the returned function is called. */
+export function followFilm(game, turn, kind, captions, report) {
+  const source = new EventSource(`api/games/${game}/films/${turn}?kind=${kind}&captions=${captions}`);
+  source.onmessage = (event) => report(JSON.parse(event.data));
+  source.onerror = () => report({ share: 0, message: "The server does not answer. Is it still running in its terminal?" });
+  return () => source.close();
+}
 
 /** Tells `report` of every step of the game's drawing, until it ends or the returned function is called. */
 export function follow(game, report) {

@@ -4,6 +4,7 @@ import { RequestError } from "./api.js";
 import { Composer } from "./composer.js";
 import * as api from "./game.js";
 import { forget, keep, kept, Tree } from "./game.js";
+import { Keep } from "./keep.js";
 import { at, counted, element } from "./page.js";
 import { Screen, showValues } from "./screen.js";
 import { showBranches, showShelf, showStrip } from "./story.js";
@@ -11,6 +12,7 @@ import { signed, told } from "./words.js";
 
 const screen = new Screen();
 const composer = new Composer(play, cancel);
+const keeping = new Keep((id) => (location.hash = id));
 
 let info = null;
 let game = null; // id, or null before the first turn
@@ -40,8 +42,8 @@ function show() {
   at("count").textContent = path.length ? counted(path.length, "turn") : "";
   at("story-title").textContent = turn ? "Story" : "Your games";
   at("story").hidden = !turn && kept().length === 0;
-  at("film").hidden = at("new").hidden = !turn;
-  if (turn) at("film").href = api.filmOf(game, head);
+  at("new").hidden = !turn;
+  keeping.show(game, head, path.length);
 }
 
 function showLooking(path) {
@@ -153,15 +155,15 @@ function showDrawing(drawing) {
   composer.wait(true);
 }
 
-function stopWaiting() {
+function stopWaiting(done = false) {
   stopFollowing?.();
   stopFollowing = null;
   composer.wait(false);
-  screen.draw(game, null);
+  screen.draw(game, null, done);
 }
 
 async function finish(drawing, sent) {
-  stopWaiting();
+  stopWaiting(drawing.status === "done");
   if (drawing.status === "cancelled") composer.hint("Cancelled. Nothing has changed.");
   else if (drawing.status === "invalid" || drawing.status === "failed")
     composer.complain(drawing.message, drawing.status === "invalid");
@@ -177,7 +179,9 @@ async function showWhatCame(drawing, sent) {
     take(game, reply);
   } catch (error) {
     const message = said(error);
-    if (stays()) composer.complain(message);
+    if (!stays()) return;
+    screen.draw(game, null);
+    composer.complain(message);
     return;
   }
   const turn = drawing.turn ?? tree.newest;
@@ -231,6 +235,7 @@ async function begin() {
   try {
     info = await api.readInfo();
     composer.offer(info);
+    keeping.limit(info.saved);
     await open();
   } catch (error) {
     composer.complain(said(error));

@@ -7,11 +7,16 @@ import { about, signed, told } from "./words.js";
 const still = matchMedia("(prefers-reduced-motion: reduce)");
 
 export class Screen {
-  #shown = "";
+  #shown = ""; // game and turn
+  #wasEarly = false; // whether first frames of the next shot were shown
 
   constructor() {
-    this.video = at("shot");
-    this.video.onplay = this.video.onpause = () => this.#label();
+    [this.video, this.other] = [at("shot"), at("before")];
+    for (const video of [this.video, this.other]) {
+      video.onplay = video.onpause = () => this.#label();
+      video.onloadeddata = video.onerror = () => video === this.video && this.#arrived();
+      video.onanimationend = () => (this.other.hidden = true);
+    }
     at("early").onload = () => this.#showEarly(at("leader").hidden === false);
     at("pause").onclick = () => (this.video.paused ? this.video.play() : this.video.pause());
   }
@@ -21,7 +26,9 @@ export class Screen {
     for (const id of ["shot", "pause", "edge", "subtitle"]) at(id).hidden = !turn;
     at("card").hidden = Boolean(turn);
     if (!turn) {
+      this.other.hidden = true;
       this.video.removeAttribute("src");
+      this.#showEarly(false);
       this.#shown = "";
       return;
     }
@@ -31,11 +38,28 @@ export class Screen {
     at("motion").setAttribute("aria-label", `Motion level ${turn.level} of 5`);
     at("motion").dataset.level = turn.level;
     if (this.#shown === `${game}/${turn.id}`) return;
-    this.#shown = `${game}/${turn.id}`;
+    if (turn.stays && this.#shown === `${game}/${turn.parent}` && !this.#wasEarly && !still.matches) this.#swap();
+    else this.other.hidden = true;
+    [this.#shown, this.#wasEarly] = [`${game}/${turn.id}`, false];
     this.video.poster = posterOf(game, turn.id);
     this.video.src = videoOf(game, turn.id);
     this.video.setAttribute("aria-label", told(turn.instruction));
     this.#label();
+  }
+
+  /** Leaves the shot on the screen until the next one, in the same place, has faded in over it. */
+  #swap() {
+    [this.video, this.other] = [this.other, this.video];
+    [this.video.id, this.other.id] = ["shot", "before"];
+    [this.video.className, this.other.className] = ["coming", ""];
+    this.other.pause();
+    this.video.hidden = false;
+  }
+
+  /** The first frame of the shot is there. */
+  #arrived() {
+    this.#showEarly(false);
+    if (this.video.className === "coming") this.video.className = "fading";
   }
 
   /** Plays the shot from its start, unless the player asked their system for less motion. */
@@ -46,10 +70,12 @@ export class Screen {
     });
   }
 
-  /** Shows how far the next shot is, and its first frames while the others are decoded; null takes both away. */
-  draw(game, drawing) {
+  /** Shows how far the next shot is, and its first frames while the others are decoded; null takes both away.
+   * `done`: the first frames stay until the shot is there. */
+  draw(game, drawing, done = false) {
     at("leader").hidden = !drawing;
-    if (!drawing?.early) this.#showEarly(false);
+    document.body.classList.toggle("stays", Boolean(drawing?.stays));
+    if (!drawing?.early) done || this.#showEarly(false);
     else if (!at("early").hasAttribute("src") && !still.matches) at("early").src = earlyOf(game);
     document.body.classList.toggle("drawing", Boolean(drawing));
     if (!drawing || drawing.status === "silent") {
@@ -67,6 +93,7 @@ export class Screen {
 
   #showEarly(shown) {
     at("early").hidden = !shown;
+    this.#wasEarly ||= shown;
     document.body.classList.toggle("early", shown);
     if (!shown) at("early").removeAttribute("src");
   }

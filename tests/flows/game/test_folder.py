@@ -56,7 +56,7 @@ def test_a_turn_is_kept_with_its_shot_and_its_tokens(tmp_path: Path) -> None:
     assert torch.equal(tokens_LD, turn.shot_tokens_LD)
     assert set(contents(folder)) == {"game.json", "turns.jsonl", "0001.mp4", "0001.safetensors"}
     for turn_id in ("0009", "../game/0001", ""):
-        for read in (folder.turn, folder.path_to, folder.state_at, folder.clip_path, folder.film):
+        for read in (folder.turn, folder.path_to, folder.state_at, folder.clip_path):
             with pytest.raises(GameError, match="has no turn"):
                 read(turn_id)
     assert len(contents(folder)) == 4
@@ -183,42 +183,16 @@ def test_two_players_of_one_game_do_not_write_over_each_other(tmp_path: Path) ->
     assert play_turn(GameFolder.open(folder.path), PaintedEngine(), "ours", "0001").id == "0002-1"
 
 
-def test_the_film_of_a_turn_shows_the_turns_that_led_to_it(tmp_path: Path) -> None:
-    folder = begun(tmp_path, turns=3)
-    branch = play_turn(folder, PaintedEngine(), "another end", "0001")
-    film = folder.film(branch.id)
-    assert film == folder.path / "film-0002-1.mp4"
-    expected = [read_clip(folder.clip_path(turn_id)) for turn_id in ("0001", "0002-1")]
-    np.testing.assert_array_equal(read_clip(film), np.concatenate(expected))
-    written = film.stat().st_ino
-    assert folder.film(branch.id).stat().st_ino == written
-    assert folder.film(branch.id, tmp_path / "film.mp4").read_bytes() == film.read_bytes()
-    folder.clip_path("0001").unlink()
-    with pytest.raises(GameError, match="turn 0001: "):
-        folder.film("0003")
-    assert not (folder.path / "film-0003.mp4").exists()
-
-
-def test_a_film_that_was_just_asked_for_is_not_deleted_for_another(tmp_path: Path) -> None:
-    folder = begun(tmp_path, turns=3)
-    films = [folder.film(f"{number:04d}") for number in (1, 2)]
-    for film in films:
-        os.utime(film, (0, 0))
-    assert folder.film("0001") == films[0]  # and a request opens it, while another one makes the next
-    folder.film("0003")
-    assert sorted(path.name for path in folder.path.glob("film-*")) == ["film-0001.mp4", "film-0003.mp4"]
-
-
 def test_a_turn_played_again_after_its_line_was_deleted_has_no_earlier_pictures(tmp_path: Path) -> None:
     folder = begun(tmp_path, turns=2)
-    folder.film("0002")
-    (folder.path / "0002.jpg").write_bytes(b"first frame of the earlier shot")
+    earlier = [folder.path / name for name in ("0002.jpg", "film-0002.plain.mp4", "film-0002.captions.gif")]
+    for path in earlier:
+        path.write_bytes(b"of the earlier shot")
     log = folder.path / "turns.jsonl"
     log.write_bytes(log.read_bytes().splitlines(keepends=True)[0])
     again = GameFolder.open(folder.path)
     assert play_turn(again, PaintedEngine(), "another second turn", "0001").id == "0002"
-    assert not (folder.path / "0002.jpg").exists()
-    assert (read_clip(again.film("0002"))[17:] == read_clip(again.clip_path("0002"))).all()
+    assert not any(path.exists() for path in earlier)
 
 
 def test_a_start_that_came_to_nothing_does_not_hold_the_place(tmp_path: Path) -> None:
