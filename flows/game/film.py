@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -24,16 +25,17 @@ from flows.game.folder import CRF, GameFolder
 from flows.game.instructions import told
 from flows.game.records import GameError, TurnRecord
 from pipeline.core.atomic import replacing
-from pipeline.core.progress import Progress
 from pipeline.core.records import RecordError
 from pipeline.video.clip_files import read_clip, write_clip, write_gif
 from pipeline.video.containers import Picture
 
 Kind = Literal["mp4", "gif"]
+Watch = Callable[[int, int], None]
+"""Callback that gets the number of turns done and of all."""
 LEAST_SIZE: dict[Kind, tuple[int, int]] = {"mp4": (576, 384), "gif": (384, 256)}
 """Width and height of the picture at least; shots are enlarged by a whole number."""
 GIF_TURNS = 60
-"""Most turns of a GIF, the last of the game: GIF takes half a megabyte a turn."""
+"""Most turns of a GIF, the last of the game: GIF takes three quarters of a megabyte a turn."""
 FADE_FRAMES = 3
 """Frames at the start of a turn through which the last frame of the turn before still shows."""
 USED_SECONDS = 60.0
@@ -55,11 +57,11 @@ class Film:
         style = "captions" if self.captions else "plain"
         return self.folder.path / f"film-{self.folder.turn(self.turn_id).id}.{style}.{self.kind}"
 
-    def make(self, watch: Progress) -> Path:
+    def make(self, watch: Watch) -> Path:
         """Write the film unless it is there, delete those that are no longer in use, and return its path.
 
         Args:
-            watch: gets the number of turns done and of all; an exception from it ends the work, without a film.
+            watch: an exception from it ends the work, without a film.
 
         Raises:
             GameError: there is no such turn, or a shot cannot be read.
@@ -70,20 +72,20 @@ class Film:
             os.utime(path)  # marks the film as in use, so that another request does not delete it
         if not path.exists():
             records = self.folder.path_to(self.turn_id)
-            pictures, fps = self._pictures(records, watch), Fraction(self.folder.settings.fps)
+            shots, fps = self._shots(records, watch), Fraction(self.folder.settings.fps)
             try:
                 with replacing(path) as temporary:
                     if self.kind == "mp4":
-                        write_clip(temporary, pictures, fps, CRF)
+                        write_clip(temporary, chain.from_iterable(shots), fps, CRF)
                     else:
-                        write_gif(temporary, pictures, fps)
+                        write_gif(temporary, shots, fps)
             except RecordError as error:
                 raise GameError(f"{self.folder.path}, turn {error}; play the game again into another --out") from error
         self._delete_others()
         return path
 
-    def _pictures(self, records: Sequence[TurnRecord], watch: Progress) -> Iterator[Picture]:
-        """Yield the frames of the film, BGR."""
+    def _shots(self, records: Sequence[TurnRecord], watch: Watch) -> Iterator[list[Picture]]:
+        """Yield the frames of each turn, BGR."""
         if self.kind == "gif":
             records = records[-GIF_TURNS:]
         captions: FilmCaptions | None = None
@@ -98,7 +100,7 @@ class Film:
                 captions = captions or FilmCaptions([told(each.instruction) for each in records], last_HWC.shape[1])
                 below_HWC = captions.picture(told(record.instruction))
                 frames = [np.concatenate([frame_HWC, below_HWC]) for frame_HWC in frames]
-            yield from frames
+            yield frames
         watch(len(records), len(records))
 
     def _delete_others(self) -> None:

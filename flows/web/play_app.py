@@ -41,7 +41,7 @@ from flows.game.film import GIF_TURNS
 from flows.game.instructions import TIMES
 from flows.game.play_file import check_line
 from flows.game.records import GameError, GameSettings, waited
-from flows.game.saved_game import MOST_BYTES, SUFFIX
+from flows.game.saved_game import MOST_BYTES
 from flows.web.page_server import (
     PageServer,
     address_of,
@@ -149,7 +149,7 @@ def make_app(games: Games, config: ModelConfig) -> FastAPI:
         **words,
         "drawn": how_drawn(games.settings, config.sampling),
         "start": asdict(Values()),
-        "saved": {"suffix": SUFFIX, "most_bytes": MOST_BYTES, "gif_turns": GIF_TURNS},
+        "kept": {"most_bytes": MOST_BYTES, "gif_turns": GIF_TURNS},
         "times": TIMES,
         "manners": list(ADVERBS.values()),
     }

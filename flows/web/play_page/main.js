@@ -235,7 +235,7 @@ async function begin() {
   try {
     info = await api.readInfo();
     composer.offer(info);
-    keeping.limit(info.saved);
+    keeping.limit(info.kept);
     await open();
   } catch (error) {
     composer.complain(said(error));

@@ -42,8 +42,9 @@ def test_a_game_from_the_first_choice_to_the_film(
         wait_until(page, "!shot.paused && shot.videoWidth === 96")  # it plays
         play(page, "sleep")
         assert (meter(page, "Stamina"), page.locator("#background-text").input_value()) == ("50", "beach at dusk")
+        page.get_by_role("button", name="Keep").click()
         with page.expect_download() as download:
-            page.get_by_role("link", name="Download").click()
+            page.get_by_role("button", name="Film as MP4").click()
         assert download.value.suggested_filename == "animegamer-2-turns.mp4"
         download.value.save_as(tmp_path / "film.mp4")
     with av.open(str(tmp_path / "film.mp4")) as film:
