@@ -17,7 +17,7 @@ from flows.evaluate.inputs import TypedAgent, Yardsticks
 from flows.evaluate.playing import play_all
 from flows.evaluate.reporting import remake_report
 from models.checkpoint import Checkpoint
-from models.config import LevelScale, ModelConfig
+from models.config import CONFIG, LevelScale, ModelConfig
 from models.engine import device_of
 from models.engine_options import EngineOptions, check_steps
 from pipeline.captions.endpoint import Endpoint
@@ -168,7 +168,9 @@ def measure_games(evaluation: EvaluationFolder, yardsticks: Yardsticks, device: 
 def _levels_of(agents: Sequence[AgentEntry]) -> tuple[str, LevelScale | None]:
     """Return the first checkpoint that says how the levels of its data were measured: its name, and how."""
     for agent in agents:
-        if agent.kind in ("checkpoint", "tokens") and (levels := ModelConfig.read(Path(agent.folder)).levels):
+        folder = Path(agent.folder)
+        is_there = agent.kind in ("checkpoint", "tokens") and (folder / CONFIG).is_file()  # played, then moved away
+        if is_there and (levels := ModelConfig.read(folder).levels):
             return agent.name, levels
     return "", None
 
