@@ -22,7 +22,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from diffusers import AutoencoderKLCogVideoX
@@ -62,6 +62,8 @@ _LAST_NORMS: dict[Component, tuple[str, str]] = {
 PLAYED: tuple[Component, ...] = ("language_model", "transformer", "autoencoder")
 """Bases that a game needs; the others encode the clips for training."""
 ENCODERS: tuple[Component, ...] = ("image_encoder", "text_encoder")
+_NOT_PLAYED: dict[str, Any] = {"sampling": Sampling(), "levels": None, "together": {}, "other_words": {}, "about": ""}
+"""Parts of the configuration that are not part of a checkpoint's identity, with their defaults."""
 Network = TypeVar("Network", bound=nn.Module)
 Device = torch.device | str
 
@@ -187,11 +189,11 @@ class Checkpoint:
     def identity(self) -> str:
         """Hash of everything a game depends on: configuration, trained weights, and the bases inside the checkpoint.
 
-        Other bases enter the hash by id and revision. The sampling does not, since a game records it. Equal checkpoints
-        play the same game from the same seed and sampling.
+        Other bases enter the hash by id and revision. The sampling does not, since a game records it, nor what the page
+        alone says and understands. Equal checkpoints play the same game from the same seed and sampling.
         """
-        has_own = self.config.sampling != Sampling()
-        config = self.config.replaced(sampling=Sampling()).text().encode() if has_own else self.folder / CONFIG
+        has_own = any(getattr(self.config, name) != default for name, default in _NOT_PLAYED.items())
+        config = self.config.replaced(**_NOT_PLAYED).text().encode() if has_own else self.folder / CONFIG
         return identity_of([config, *(self.folder / name for name in self._files()), *self._inside(PLAYED)])
 
     def as_start(self) -> dict[str, str]:

@@ -154,6 +154,15 @@ MINI_SAMPLING = Sampling(steps=10, guidance=2.0)
 RELEASED_CONVENTIONS = Conventions(readout_shift=3, doubled_end_tag=True, guidance="published")
 
 
+class LevelScale(Settings):
+    """How the motion levels of the training data were measured, for an evaluation without the dataset."""
+
+    edges: tuple[float, float, float, float] = Field(description="upper edges of levels 1 to 4 in px per step")
+    dis_scale: float | None = Field(None, description="scale of clips for the optical flow by DIS; null: its default")
+    width: int = Field(gt=0, description="width of the dataset's clips, in whose pixels the edges are")
+    height: int = Field(gt=0, description="height of the dataset's clips")
+
+
 class Base(Settings):
     """Location of a frozen base: hub id or folder, revision, subfolder."""
 
@@ -185,7 +194,10 @@ class ModelConfig(Settings):
     """Everything needed to build the networks of one checkpoint."""
 
     later_keys = frozenset(
-        {"still_last_frame", "encoded_frame", "motions", "places", "together", "other_words", "about", "sampling"}
+        {
+            *("still_last_frame", "encoded_frame", "sampling", "levels"),
+            *("motions", "places", "together", "other_words", "about"),
+        }
     )
 
     size: Size
@@ -197,6 +209,7 @@ class ModelConfig(Settings):
     level_values: tuple[float, ...] = Field(
         PUBLISHED_VALUES["decoder script"], description="motion scope in pixels of levels 1 to 5"
     )
+    levels: LevelScale | None = Field(None, description="how the motion levels were measured; null: see the dataset")
     characters: tuple[str, ...] = Field((), description="names in the training data, offered by the game page")
     motions: tuple[str, ...] = Field((), description="motions in the training data, offered by the game page")
     places: tuple[str, ...] = Field((), description="backgrounds in the training data, offered by the game page")

@@ -246,7 +246,7 @@ class TrainingRun:
         """
         values = self.run_folder.mixture.level_values(catalog)
         words = offered([turn.sample.caption for turn in catalog.turns])
-        changes: dict[str, object] = {"together": {}, **words}
+        changes: dict[str, object] = {"together": {}, "levels": None, **words}
         if any(getattr(checkpoint.config, key) != words[key] for key in words if key != "together"):
             changes |= {"other_words": {}, "about": ""}  # both speak of other data
         if values:

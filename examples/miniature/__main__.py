@@ -18,6 +18,7 @@
     real-film       the steps from data to model on the labelled clips of Big Buck Bunny         OUT/real-film
     pack            the model in half precision into the package: `animegamer play` without a checkpoint
     unpack          package's model, to be measured without the steps autoencoder and model      OUT/unpacked
+    uniform         60 turns drawn from the buttons at random, by the packed model   OUT/uniform.png OUT/uniform.json
     strip           eight turns of a game by the packed model, as a picture      OUT/strip.png
 
 A finished step does nothing, and a killed step resumes when the same command is given again. OUT/dataset is an ordinary
@@ -39,7 +40,7 @@ from flows.console.terminal import say
 from pipeline.core.errors import UserError
 
 STEPS = ("data", "image-encoder", "autoencoder", "recogniser", "model", "claims", "drift", "tables")
-APART = ("variants", "real-film", "pack", "unpack", "strip")
+APART = ("variants", "real-film", "pack", "unpack", "strip", "uniform")
 """Steps that `all` leaves out: hours more, or the package's own."""
 
 
@@ -83,6 +84,10 @@ def run_step(step: str, out: Path, only: Collection[str] = ()) -> None:
             from examples.miniature.package import draw_strip
 
             draw_strip(out)
+        case "uniform":
+            from examples.miniature.uniform import play_uniformly
+
+            play_uniformly(out)
         case _:
             from examples.miniature.package import pack_model, unpack_model
 

@@ -1,9 +1,9 @@
 """Uniform step: games of a player who clicks without a plan, by the packed model, named by the recogniser.
 
 OUT/uniform/IDENTITY/game-1 ...    games whose characters, motions, places and times are drawn from the page's buttons
-OUT/uniform.json                   share of the turns that show what was asked, of all and of those whose pairs of
-                                   character, motion and place are all in the training data
 OUT/uniform.png                    first, middle and last frame of every turn, to name by eye
+OUT/uniform.json                   with OUT/recogniser, the share of the turns that show what was asked: of all, and of
+                                   those whose pairs of character, motion and place are all in the training data
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 
-from examples.miniature.figures import figure
+from examples.miniature.figures import Figure, figure
 from examples.miniature.package import sheet, turn_picture
 from examples.miniature.recogniser_network import Named, Recogniser
 from flows.console.terminal import say
@@ -83,8 +83,8 @@ def draw_clicks(config: ModelConfig, turns: int, seed: int) -> Iterator[Clicks]:
         yield Clicks(who, dice.choice(config.motions), dice.choice(places), time)
 
 
-def play_uniformly(out: Path) -> dict[str, Any]:
-    """Play the games that are not played, name their turns, and write figures and contact sheet."""
+def play_uniformly(out: Path) -> None:
+    """Play the games that are not played, and write the contact sheet and, with a recogniser, the figures."""
     checkpoint = shipped()
     options, config = EngineOptions("cpu"), checkpoint.config
     reader, engine = Reader(config), None
@@ -98,17 +98,20 @@ def play_uniformly(out: Path) -> dict[str, Any]:
                 engine = engine or Engine.load(checkpoint.folder, options)
                 play_on(folder, engine, lines)
         shown.append((folder, clicks))
-    figures = _figures(shown, config)
-    write_json(out / "uniform.json", figures)
     _draw_sheet(out / "uniform.png", shown, config)
-    for name, found in figures.items():
-        said = ", ".join(f"{field} {each['mean']:.0%}" for field, each in found.items())
-        say(f"{name}, {found['as asked']['turns']} turns: {said}")
-    return figures
+    say(f"the turns: {out / 'uniform.png'}")
+    if (recogniser := out / "recogniser" / "result").exists():
+        figures = _figures(shown, config, Recogniser.open(recogniser))
+        write_json(out / "uniform.json", figures)
+        for name, found in figures.items():
+            said = ", ".join(f"{field} {each['mean']:.0%}" for field, each in found.items())
+            say(f"{name}, {found['as asked']['turns']} turns: {said}")
 
 
-def _figures(shown: Sequence[tuple[GameFolder, Sequence[Clicks]]], config: ModelConfig) -> dict[str, Any]:
-    recogniser, found = Recogniser.shipped(), dict[str, dict[str, list[tuple[Path, bool]]]]()
+def _figures(
+    shown: Sequence[tuple[GameFolder, Sequence[Clicks]]], config: ModelConfig, recogniser: Recogniser
+) -> dict[str, dict[str, Figure]]:
+    found: dict[str, dict[str, list[tuple[Path, bool]]]] = {}
     for folder, clicks in shown:
         frames_BTHWC = np.stack([read_clip(folder.clip_path(turn.id))[..., ::-1] for turn in folder.turns])
         for each, named in zip(clicks, recogniser.name(torch.from_numpy(frames_BTHWC)), strict=True):
@@ -120,7 +123,7 @@ def _figures(shown: Sequence[tuple[GameFolder, Sequence[Clicks]]], config: Model
 
 def _draw_sheet(path: Path, shown: Sequence[tuple[GameFolder, Sequence[Clicks]]], config: ModelConfig) -> None:
     """Draw all turns; the number of one with a pair that was never trained has a star."""
-    pictures = []
+    pictures: list[Image.Image] = []
     for folder, clicks in shown:
         for each, turn in zip(clicks, folder.turns, strict=True):
             star = "" if each.is_trained(config) else "*"

@@ -14,6 +14,7 @@ from typing import Literal, Self
 from PIL.Image import Image
 
 from models.config import CONFIG as CHECKPOINT
+from models.config import LevelScale
 from pipeline.captions.cast import reference_pictures
 from pipeline.core.config import ClipSettings, MotionSettings
 from pipeline.core.errors import UserError
@@ -91,6 +92,8 @@ class Yardsticks:
     """Dataset that the agents were trained on: its optical flow, level edges and real clips."""
     notes: tuple[str, ...] = ()
     """Sentences of the user for the head of the report."""
+    levels: LevelScale | None = None
+    """Measurement of the levels by the data of a checkpoint, for use without the dataset."""
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -120,9 +123,10 @@ class Yardsticks:
 
     @property
     def motion(self) -> MotionSettings:
-        """The dataset's settings of optical flow, with its level edges."""
+        """The dataset's settings of optical flow, with its level edges; else those of a checkpoint."""
         if self.dataset is None:
-            return MotionSettings()
+            levels = self.levels
+            return MotionSettings(scale=levels.dis_scale, edges=levels.edges) if levels else MotionSettings()
         record = self.dataset.record
         settings = MotionSettings.model_validate(record.config.get("motion", {}))
         return settings.model_copy(update={"edges": record.edges or settings.edges})
@@ -130,6 +134,8 @@ class Yardsticks:
     @property
     def clip_size(self) -> tuple[int, int]:
         """Width and height of the dataset's clips, in whose pixels its level edges are measured."""
+        if self.dataset is None and self.levels:
+            return self.levels.width, self.levels.height
         record = {} if self.dataset is None else self.dataset.record.config.get("clips", {})
         clips = ClipSettings.model_validate(record)
         return clips.width, clips.height

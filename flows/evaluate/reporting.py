@@ -24,11 +24,15 @@ def remake_report(evaluation: EvaluationFolder) -> Path:
     Raises:
         UserError: a table of measures, or a summary of them, is damaged.
     """
-    agents = [AgentNote(name=each.name, kind=each.kind, note=each.note) for each in evaluation.request.agents]
+    request = evaluation.request
+    shown = {"name", "kind", "note", "is_untrained"}
+    agents = [AgentNote(**each.model_dump(include=shown)) for each in request.agents]
     waits = ((each.name, waited(turn.line for turn in evaluation.played(each.name))) for each in agents)
     first_frames = [f"{name}: {said}" for name, said in waits if said]
-    notes = (*evaluation.request.notes, *first_frames, *judge_notes(evaluation.path), *study_notes(evaluation.path))
-    figures = make_figures(all_measures(evaluation.path), evaluation.benchmark, agents, CATALOGUE, notes)
+    notes = (*request.notes, *first_frames, *judge_notes(evaluation.path), *study_notes(evaluation.path))
+    has_random = request.has_random_networks
+    measures = all_measures(evaluation.path)
+    figures = make_figures(measures, evaluation.benchmark, agents, CATALOGUE, notes, has_random_networks=has_random)
     write_figures(evaluation.path, figures)
     if not figures.figures:
         say("no measures yet; `animegamer evaluate run` makes them", "yellow")

@@ -6,6 +6,7 @@ If a network is not given, its metrics are left out, and a note in the report na
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from flows.evaluate.inputs import TypedAgent, Yardsticks
 from flows.evaluate.playing import play_all
 from flows.evaluate.reporting import remake_report
 from models.checkpoint import Checkpoint
-from models.config import ModelConfig
+from models.config import CONFIG, LevelScale, ModelConfig
 from models.engine import device_of
 from models.engine_options import EngineOptions, check_steps
 from pipeline.captions.endpoint import Endpoint
@@ -52,22 +53,27 @@ def read_agents(typed: Sequence[str], benchmark: Benchmark, router: str = "") ->
 
 def _read_agent(text: str, benchmark: Benchmark, router: str) -> AgentEntry:
     typed = TypedAgent.of(text)
-    folder, found = typed.folder, dict[str, Any]()
+    folder, found, has_random = typed.folder, dict[str, Any](), False
     if typed.holds == "clips":
         found |= {"kind": "folder", "identity": identity_of_clips(folder), "note": survey(folder, benchmark).note}
     elif typed.holds == "baseline":
         baseline = BaselineFolder.open(folder)
         scenes = f"Scenes and states by {router}." if router else "No language model: it predicts no states."
-        note = " ".join([*_random_weights(baseline), scenes])
+        random = list(_random_weights(baseline))
+        note, has_random = " ".join([*random, scenes]), bool(random)
         found |= {"kind": baseline.config.kind, "identity": baseline.identity(), "router": router, "note": note}
     else:
         checkpoint = Checkpoint.open(folder)
         found |= {"kind": typed.holds, "settings": _settings_of(checkpoint.config)}
         if typed.holds == "tokens":  # no game model, but the encoders of clips
-            note = " ".join([*_random_weights(checkpoint, unused="game model"), FROM_TOKENS])
+            random = list(_random_weights(checkpoint, unused="game model"))
+            note, has_random = " ".join([*random, FROM_TOKENS]), bool(random)
             found |= {"identity": fingerprint(checkpoint.as_start())[:16], "note": note}
         else:
-            found |= {"identity": checkpoint.identity(), "note": " ".join(_random_weights(checkpoint))}
+            random = list(_random_weights(checkpoint))
+            note, has_random = " ".join(random), bool(random)
+            found |= {"identity": checkpoint.identity(), "note": note}
+    found["is_untrained"] = has_random
     try:
         return AgentEntry(name=typed.name, folder=str(folder.absolute()), **found)
     except ValidationError as error:
@@ -136,6 +142,8 @@ def measure_games(evaluation: EvaluationFolder, yardsticks: Yardsticks, device: 
         UserError: a network, the cast or a clip cannot be used.
     """
     place = str(device_of(device))
+    described, levels = _levels_of(evaluation.request.agents)
+    yardsticks = replace(yardsticks, levels=levels)
     networks = MetricNetworks(
         clip=load_clip(yardsticks.clip, place) if yardsticks.clip else None,
         dreamsim=load_dreamsim(yardsticks.dreamsim, place) if yardsticks.dreamsim else None,
@@ -153,16 +161,27 @@ def measure_games(evaluation: EvaluationFolder, yardsticks: Yardsticks, device: 
             lambda done: watch(done, len(turns)),
         )
         write_measures(evaluation.path / "measures" / "turns.parquet", measures)
-    notes = (*yardsticks.notes, *_notes(evaluation.benchmark, yardsticks, networks))
-    return evaluation.measured_with(yardsticks.options, notes)
+    notes = (*yardsticks.notes, *_notes(evaluation.benchmark, yardsticks, networks, described))
+    return evaluation.measured_with(yardsticks.options, notes, has_random_networks=bool(networks.untrained))
 
 
-def _notes(benchmark: Benchmark, yardsticks: Yardsticks, networks: MetricNetworks) -> Iterator[str]:
+def _levels_of(agents: Sequence[AgentEntry]) -> tuple[str, LevelScale | None]:
+    """Return the first checkpoint that says how the levels of its data were measured: its name, and how."""
+    for agent in agents:
+        folder = Path(agent.folder)
+        is_there = agent.kind in ("checkpoint", "tokens") and (folder / CONFIG).is_file()  # played, then moved away
+        if is_there and (levels := ModelConfig.read(folder).levels):
+            return agent.name, levels
+    return "", None
+
+
+def _notes(benchmark: Benchmark, yardsticks: Yardsticks, networks: MetricNetworks, described: str) -> Iterator[str]:
     if networks.identities:
         yield f"Networks: {'; '.join(f'{use} by {identity}' for use, identity in networks.identities.items())}."
     if networks.untrained:
         yield f"Random weights, whose similarities say nothing about pictures: {'; '.join(networks.untrained)}."
     yield from yardsticks.left_out(benchmark)
-    edges = f"the level edges of {yardsticks.data.name}" if yardsticks.data else "the published level edges"
+    known = yardsticks.data.name if yardsticks.data else described
+    edges = f"the level edges of {known}" if known else "the published level edges"
     width, height = yardsticks.clip_size
     yield f"Motion: optical flow by {networks.motion.model}, with {edges}, in pixels of clips of {width}x{height}."

@@ -36,7 +36,7 @@ from pipeline.core.records import Record, RecordError
 from pipeline.video.clip_files import ClipShape, clip_shape
 
 SUFFIX = ".animegame"
-FORMAT = 1
+FORMAT: Literal[1] = 1
 MOST_TURNS = 20_000
 MOST_BYTES = 2**32 - 2**20
 """Most bytes of a saved game: a zip of up to 4 GiB needs no extension, and fits on any disk."""

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import av
 import cv2
@@ -83,7 +84,8 @@ def write_gif(path: Path, shots: Iterable[Sequence[Picture]], fps: Fraction) -> 
             palette_C4 = _argb(chosen)
             for picture in shot:
                 matched = Image.fromarray(picture[..., ::-1]).quantize(palette=chosen, dither=Image.Dither.NONE)
-                frame = VideoFrame.from_ndarray((np.asarray(matched), palette_C4), format="pal8")
+                coded: Any = (np.asarray(matched), palette_C4)  # its types lack this form
+                frame = VideoFrame.from_ndarray(coded, format="pal8")
                 frame.pts, frame.time_base = number, 1 / fps
                 if number == 0:
                     stream.width, stream.height = frame.width, frame.height

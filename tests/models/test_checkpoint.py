@@ -18,7 +18,7 @@ from transformers import MistralForCausalLM
 
 from models.checkpoint import ADAPTER, DECODER_LORA, DECODER_OWN, ENCODERS, RESAMPLERS, SHOT_ENCODER, Checkpoint
 from models.checkpoint_writer import save_game_model, save_shot_decoder, save_shot_encoder, writing
-from models.config import CONFIG, Base, ModelConfig, inside_id, tiny_config
+from models.config import CONFIG, Base, LevelScale, ModelConfig, inside_id, tiny_config
 from models.tokens import VOCABULARY, PastTurn, State, TokenPrompt, write_prompt
 from models.untrained import new_checkpoint
 from pipeline.core.errors import UserError
@@ -45,6 +45,20 @@ def test_networks_that_were_never_trained_are_known_by_their_adapters(tmp_path: 
     tensors[min(name for name in tensors if "lora_B" in name)][0, 0] = 0.1
     save_file(tensors, checkpoint.folder / DECODER_LORA)
     assert checkpoint.untrained() == ["game model"]
+
+
+def test_what_the_page_says_is_no_part_of_the_identity_and_what_is_played_is(tmp_path: Path) -> None:
+    checkpoint = Checkpoint.open(copy_of_tiny(tmp_path / "checkpoint"))
+    identity, path = checkpoint.identity(), checkpoint.folder / CONFIG
+    levels = LevelScale(edges=(1.0, 2.0, 3.0, 4.0), width=96, height=64)
+    said = {"about": "A small world.", "other_words": {"sea": "beach"}, "together": {"Qiqi": ("run",)}}
+    for changes, same in (
+        (said, True),
+        ({"levels": levels}, True),
+        ({"level_values": (1.0, 2.0, 3.0, 4.0, 5.0)}, False),
+    ):
+        path.write_text(checkpoint.config.replaced(**changes).text(), encoding="utf-8")
+        assert (Checkpoint.open(checkpoint.folder).identity() == identity) is same, changes
 
 
 def test_an_encoder_inside_is_an_ingredient_of_a_training_and_not_of_a_game(tmp_path: Path) -> None:

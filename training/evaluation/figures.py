@@ -66,6 +66,7 @@ class AgentNote(Record):
     name: str
     kind: str = Field(description="such as `checkpoint`, `gc`, `folder`, `painted`")
     note: str = Field("", description="a sentence, such as the ablation it is, or what differs in its clips")
+    is_untrained: bool = Field(False, description="a network of it has random weights: no value of it is the best")
 
 
 class Figures(Record):
@@ -76,6 +77,7 @@ class Figures(Record):
     metrics: tuple[Metric, ...]
     figures: tuple[Figure, ...]
     slopes: tuple[Slope, ...] = ()
+    has_random_networks: bool = Field(False, description="random networks measured: no value is marked as the best")
     notes: tuple[str, ...] = Field((), description="notes for the reader, such as a network with random weights")
 
 
@@ -93,6 +95,8 @@ def make_figures(
     agents: Sequence[AgentNote],
     metrics: Sequence[Metric],
     notes: Sequence[str] = (),
+    *,
+    has_random_networks: bool = False,
 ) -> Figures:
     """Return the figures of an evaluation: overall, by game, by character and by turn, and the slopes.
 
@@ -107,6 +111,7 @@ def make_figures(
         metrics=tuple(known),
         figures=tuple(figure for key in keys for figure in _figures(key, grids[key], benchmark)),
         slopes=tuple(found for key in keys if (found := _slope(key, grids[key]))),
+        has_random_networks=has_random_networks,
         notes=tuple(notes),
     )
 

@@ -46,6 +46,7 @@ class AgentEntry(Record):
     identity: str = Field(description="hash of everything that its games depend on, except the router")
     router: str = Field("", description="language model that gives a baseline its scenes and states")
     note: str = Field("", description="note for readers of its figures")
+    is_untrained: bool = Field(False, description="a network of it has random weights")
     settings: dict[str, str] = Field({}, description="settings of a checkpoint's networks in print, by dotted name")
 
     def noted_beside(self, first: AgentEntry) -> Self:
@@ -74,6 +75,7 @@ class EvaluationRequest(Record):
     sampler: Sampler | None = Field(None, description="sampler of checkpoints")
     agents: tuple[AgentEntry, ...] = Field(min_length=1)
     options: tuple[str, ...] = Field((), description="options that its games were last measured with, as typed")
+    has_random_networks: bool = Field(False, description="a network that measured them has random weights")
     notes: tuple[str, ...] = Field((), description="sentences on the networks and data of the last measurement")
 
     def joined(self, asked: EvaluationRequest) -> EvaluationRequest:
@@ -155,9 +157,10 @@ class EvaluationFolder:
         write_json(path / "evaluation.json", request.model_dump(mode="json"))
         return cls.open(path)
 
-    def measured_with(self, options: Sequence[str], notes: Sequence[str]) -> Self:
+    def measured_with(self, options: Sequence[str], notes: Sequence[str], *, has_random_networks: bool = False) -> Self:
         """Record options and notes of the measurement, and return the updated evaluation."""
-        request = self.request.model_copy(update={"options": tuple(options), "notes": tuple(notes)})
+        measured = {"options": tuple(options), "notes": tuple(notes), "has_random_networks": has_random_networks}
+        request = self.request.model_copy(update=measured)
         write_json(self.path / "evaluation.json", request.model_dump(mode="json"))
         return replace(self, request=request)
 

@@ -8,9 +8,11 @@ import pytest
 from playwright.sync_api import Browser
 
 from tests.support.datasets.made_evaluation import make_evaluation
-from training.evaluation.figures import Figures
+from training.evaluation.figures import AgentNote, Figure, Figures
 from training.evaluation.folder import EvaluationFolder
+from training.evaluation.measures import Metric
 from training.evaluation.report.page import write_report
+from training.evaluation.report.tables import by_metric
 
 
 def figures_of(evaluation: EvaluationFolder) -> Figures:
@@ -55,3 +57,18 @@ def test_the_page_shows_tables_curves_and_games_at_both_widths(tmp_path: Path, c
     assert write_report(evaluation, figures_of(evaluation)).read_bytes() == path.read_bytes(), (
         "the same bytes every time"
     )
+
+
+def test_random_networks_are_never_marked_as_the_best() -> None:
+    metric = Metric(name="clip_t", title="CLIP-T", meaning="likeness", better="higher")
+    values = {"random": 0.9, "ours": 0.5, "other": 0.4}
+    figures = Figures(
+        benchmark_sha256="a",
+        agents=tuple(AgentNote(name=name, kind="checkpoint", is_untrained=name == "random") for name in values),
+        metrics=(metric,),
+        figures=tuple(Figure(agent=name, metric="clip_t", value=value, count=1) for name, value in values.items()),
+    )
+    [row] = by_metric(figures, [metric]).rows
+    assert [cell.is_best for cell in row.cells] == [False, True, False]
+    [row] = by_metric(figures.model_copy(update={"has_random_networks": True}), [metric]).rows
+    assert not any(cell.is_best for cell in row.cells)

@@ -86,7 +86,7 @@ def comparison(figures: Figures, names: Sequence[str], published: Sequence[Publi
     known = {metric.name: metric for metric in figures.metrics}
     metrics = [known[name] for name in names if name in known]
     means = overall(figures)
-    best = {metric.name: _best(metric, [means.get((agent.name, metric.name)) for agent in figures.agents])
+    best = {metric.name: _best(figures, metric, [means.get((agent.name, metric.name)) for agent in figures.agents])
             for metric in metrics}  # fmt: skip
     ours = [
         Row(agent.name, tuple(_cell(means.get((agent.name, metric.name)), best[metric.name]) for metric in metrics))
@@ -105,7 +105,7 @@ def by_metric(figures: Figures, metrics: Sequence[Metric]) -> Table:
     rows = []
     for metric in metrics:
         found = [means.get((agent.name, metric.name)) for agent in figures.agents]
-        best = _best(metric, found)
+        best = _best(figures, metric, found)
         rows.append(Row(head_of(metric), tuple(_cell(figure, best) for figure in found)))
     return Table(tuple(agent.name for agent in figures.agents), tuple(rows))
 
@@ -117,7 +117,7 @@ def by_character(figures: Figures, metric: Metric) -> Table | None:
     rows = []
     for character in characters:
         row = [found.get((agent.name, character)) for agent in figures.agents]
-        rows.append(Row(character, tuple(_cell(figure, _best(metric, row)) for figure in row)))
+        rows.append(Row(character, tuple(_cell(figure, _best(figures, metric, row)) for figure in row)))
     return Table(tuple(agent.name for agent in figures.agents), tuple(rows)) if rows else None
 
 
@@ -126,9 +126,10 @@ def head_of(metric: Metric) -> str:
     return f"{metric.title} {'↑' if metric.better == 'higher' else '↓'}"
 
 
-def _best(metric: Metric, found: Sequence[Figure | None]) -> float | None:
-    """Return the best of at least two different values."""
-    values = {figure.value for figure in found if figure}
+def _best(figures: Figures, metric: Metric, found: Sequence[Figure | None]) -> float | None:
+    """Return the best of at least two different values of trained agents; None if random networks measured."""
+    trained = {agent.name for agent in figures.agents if not agent.is_untrained and not figures.has_random_networks}
+    values = {figure.value for figure in found if figure and figure.agent in trained}
     return (max if metric.better == "higher" else min)(values) if len(values) > 1 else None
 
 
