@@ -41,8 +41,8 @@ from pipeline.reviews.applied import BY_REVIEW_ALONE, CARRIED, read_reviewed, wi
 from pipeline.stages.motion_levels import Edges
 from prompts.tags import TAGS, instruction
 
-SHARD_SCHEMA: Final = 5
-ShardSchema = Literal[5]
+SHARD_SCHEMA: Final = 6
+ShardSchema = Literal[6]
 """Schema of samples and their index; readers reject shards of another schema, and a build writes them again."""
 Split = Literal["train", "val"]
 SPLITS: tuple[Split, ...] = ("train", "val")

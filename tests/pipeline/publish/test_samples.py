@@ -112,7 +112,7 @@ def test_a_sample_has_exactly_the_fields_of_the_contract(dataset: Dataset) -> No
         line = tar.extractfile(f"{shard.first_clip}.txt").read().decode()
     clip = dataset.folders()[0].read("clips", Clip)[0]
     assert json.loads(text) == {
-        "schema": 5,
+        "schema": 6,
         "clip_id": clip.clip_id,
         "film_id": clip.film_id,
         "series": "Kiki",

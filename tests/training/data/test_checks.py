@@ -120,5 +120,5 @@ def test_another_schema_is_named(tmp_path: Path) -> None:
     source = shutil.copytree(small_dataset(), tmp_path / "data")
     index = source / "shards" / "index.json"
     index.write_text(json.dumps(json.loads(index.read_bytes()) | {"schema": 2}))
-    with pytest.raises(UserError, match="is of another schema; this version reads schema 5: run `animegamer build`"):
+    with pytest.raises(UserError, match="is of another schema; this version reads schema 6: run `animegamer build`"):
         small_run(tmp_path / "run", small_recipe(), source).features()

@@ -139,7 +139,7 @@ def test_missing_shards_are_reported(dataset: Path, tmp_path: Path) -> None:
     write_shards(make_dataset(tmp_path, films=1), ShardSettings(val_share=0))
     with pytest.raises(UserError, match="has no shard of the split val; build with another"):
         open_shards(tmp_path, "val")
-    (tmp_path / "shards/index.json").write_text('{"schema": 5}')
+    (tmp_path / "shards/index.json").write_text('{"schema": 6}')
     with pytest.raises(UserError, match="is damaged, "):
         open_shards(tmp_path, "train")
 
