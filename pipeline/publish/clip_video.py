@@ -18,8 +18,9 @@ def published_video(clip: Clip, path: Path, sound: ClipSound | None) -> bytes:
     _checked(clip, heard := path.with_suffix(".m4a"), sound.sha256)
     content = with_sound(path, heard)
     if hashlib.sha256(content).hexdigest() != sound.muxed_sha256:
-        reason = f"its sound was muxed by another version of FFmpeg; delete {heard} and run `animegamer build` again"
-        raise RecordError(clip.clip_id, reason)
+        tables = path.parents[2] / "*" / "sound.parquet"
+        reason = "another version of FFmpeg muxed the sound, of all films"
+        raise RecordError(clip.clip_id, f"{reason}; delete {tables} and run `animegamer build` again")
     return content
 
 

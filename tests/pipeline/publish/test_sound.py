@@ -12,6 +12,7 @@ import pytest
 
 from pipeline.core.config import ShardSettings, SoundSettings, checked
 from pipeline.core.errors import UserError
+from pipeline.core.measurements import ClipSound
 from pipeline.core.records import Clip, RecordError
 from pipeline.core.store import Dataset
 from pipeline.notebook import open_dataset
@@ -113,6 +114,20 @@ def test_a_sound_file_that_is_gone_or_damaged_is_named(dataset: Dataset, damage:
     damage(path)
     with pytest.raises(RecordError, match=rf"{path.name} (cannot be read|was changed or damaged)"):
         write_shards(dataset, SHARDS)
+
+
+def test_after_a_new_muxer_one_command_mends_every_film(dataset: Dataset) -> None:
+    for folder in dataset.folders():
+        rows = folder.read("sound", ClipSound)
+        folder.write("sound", [row.model_copy(update={"muxed_sha256": "0" * 64}) for row in rows])
+        record = folder.stage_record("sound")
+        assert record
+        folder.save_stage_record(record.model_copy(update={"files": folder.marks(list(record.files))}))
+    with pytest.raises(
+        RecordError, match=r"FFmpeg muxed the sound, of all films; delete (\S+/films/\*/sound.parquet) and"
+    ):
+        write_shards(dataset, SHARDS)
+    assert len(list((dataset.root / "films").glob("*/sound.parquet"))) == len(dataset.folders()) == 2
 
 
 def test_verify_finds_faults_of_the_sound(dataset: Dataset, tmp_path: Path) -> None:
@@ -229,4 +244,6 @@ def test_a_build_with_sound_and_one_without_publish_both(tmp_path: Path) -> None
     assert write_export(make_plan(dataset, request, STAGE_NAMES)).changed >= cut_again
     with pytest.raises(RecordError, match="it has no sound"):
         read_sound(next(out.glob("*.mp4")))
+    assert build(keep=True) == heard
+    dataset.folders()[0].table_path("sound").unlink()
     assert build(keep=True) == heard
