@@ -130,7 +130,7 @@ def _only_plan(request: BuildRequest) -> int:
         workspace = Workspace(request.out, Path(scratch))
         # fetching a dataset from an address needs the lock of its local copy
         with workspace.locked("animegamer build --plan") if workspace.is_copy else nullcontext():
-            plan = draft_plan(request, workspace)
+            plan = draft_plan(request, workspace, fetch=False)
         for notice in plan.notices:
             say(notice)
         return print_estimate(plan)

@@ -9,19 +9,17 @@ from __future__ import annotations
 
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
+from pipeline.core.embed_settings import EmbedSettings
 from pipeline.core.endpoint_address import EndpointAddress, VariableName
 from pipeline.core.errors import UserError
 from pipeline.core.film_settings import OneFilmSettings, Range
 from pipeline.core.records import Rate, faults_of
 from pipeline.core.settings import Settings
 from pipeline.core.toml import read_toml
-
-if TYPE_CHECKING:
-    pass
 
 
 def _even(value: int) -> int:
@@ -147,47 +145,6 @@ class SoundSettings(Settings):
         max_length=35,
         description="language of the track to use, as `ja` [default: as in `[[films]]`, else the default track]",
     )
-
-
-def _absolute_if_there(source: str | None) -> str | None:
-    """Resolve the path of a file or folder: workers have other working folders. An id of the hub stays."""
-    return str(Path(source).absolute()) if source and Path(source).exists() else source
-
-
-NetworkRole = Literal["pictures", "figures", "characters", "words"]
-Network = Annotated[str | None, Field(min_length=1, max_length=4096), AfterValidator(_absolute_if_there)]
-
-
-class EmbedSettings(Settings):
-    """Embeddings of pictures and figures, by ONNX networks that you name: hub id (with folder), folder or file."""
-
-    pictures: Network = Field(
-        None,
-        description="encoder of pictures, as Xenova/clip-vit-base-patch16 (345 MB, licence not stated) or "
-        "Xenova/siglip-base-patch16-224 [default: none]",
-    )
-    words: Network = Field(None, description="its text half, for `clips --like-words`: the same id [default: none]")
-    figures: Network = Field(
-        None,
-        description="detector of figures, as deepghs/anime_person_detection/person_detect_v1.1_m (MIT) [default: none]",
-    )
-    characters: Network = Field(
-        None,
-        description="encoder of figures, as deepghs/ccip_onnx/ccip-caformer-24-randaug-pruned (150 MB, OpenRAIL) "
-        "[default: none]",
-    )
-    least_score: Share = Field(0.3, description="least score of a figure")
-
-    @model_validator(mode="after")
-    def _have_what_they_need(self) -> Self:
-        for needy, needed in (("words", "pictures"), ("characters", "figures")):
-            if getattr(self, needy) and not getattr(self, needed):
-                raise ValueError(f"{needy} needs {needed}")
-        return self
-
-    def named(self) -> dict[NetworkRole, str]:
-        """Return the networks that the user named, by their keys."""
-        return {role: source for role in get_args(NetworkRole) if (source := getattr(self, role))}
 
 
 class LooksSettings(Settings):

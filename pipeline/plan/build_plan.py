@@ -101,15 +101,19 @@ def make_plan(request: BuildRequest, workspace: Workspace) -> Plan:
         return plan
     if plan.dataset.record != plan.record:
         plan.dataset.save(plan.record)
-    for part in ("films/", "dataset.json"):  # not the shards: a killed build may have left them without their index
+    for stage in plan.stages:
+        _check_networks(stage, plan.dataset.root, record=True)
+    # not the shards: a killed build may have left them without their index
+    for part in ("films/", "dataset.json", "networks.json"):
         workspace.send(part)
     return plan
 
 
-def draft_plan(request: BuildRequest, workspace: Workspace) -> Plan:
+def draft_plan(request: BuildRequest, workspace: Workspace, *, fetch: bool = True) -> Plan:
     """Identify the films and choose the stages; only films' records and caches are written.
 
-    The workspace must be locked, unless its dataset has a scratch folder for these.
+    The workspace must be locked, unless its dataset has a scratch folder for these. Without `fetch`, embeddings are
+    left out of the plan if this machine lacks their networks.
 
     Raises:
         UserError: `out` is not a dataset, or the request does not fit it; the cast folder cannot be used, or a good
@@ -142,11 +146,10 @@ def draft_plan(request: BuildRequest, workspace: Workspace) -> Plan:
         if film != before:
             dataset.folder(film.film_id).save_film(film)
     edges, edges_from = choose_edges(request.config, record)
-    stages = planned_stages(request, edges, cast)
+    stages, missing = _with_networks(planned_stages(request, edges, cast, fetch=fetch))
     for stage in stages:
         stage.ingredients()  # fails if a checkpoint or a package is missing
-        if stage.name == "embed":
-            _check_networks(stage, dataset.root)
+        _check_networks(stage, dataset.root, record=False)
     # 4. Refuse what would pay twice, or leave films of two kinds in one dataset.
     # films that this build leaves alone keep their cast: their reviews need its names
     names = tuple(dict.fromkeys([*(record.cast if others else ()), *cast.all_names]))
@@ -176,6 +179,7 @@ def draft_plan(request: BuildRequest, workspace: Workspace) -> Plan:
         refused=tuple(found.refused),
         notices=(
             *found.notices,
+            *missing,
             *episode_notices(named, request.config),
             *_settings_notices(record.config, settings),
             *_edges_notices(record.calibration, edges, edges_from),
@@ -189,13 +193,27 @@ def draft_plan(request: BuildRequest, workspace: Workspace) -> Plan:
     )
 
 
-def _check_networks(stage: Stage, root: Path) -> None:
-    """Raise a UserError if a network is not the one that the dataset was made with."""
-    from pipeline.stages.embed import Embed
-    from pipeline.stages.embedding.network_files import check_pins
+def _with_networks(stages: tuple[Stage, ...]) -> tuple[tuple[Stage, ...], list[str]]:
+    """Return the stages without `embed` if its networks are on the hub alone and may not be fetched, and a notice."""
+    from pipeline.stages.embedding.network_files import NotHereError  # most builds embed nothing
 
-    assert isinstance(stage, Embed)
-    check_pins(root, stage.networks().values(), record=False)
+    try:
+        for stage in stages:
+            if stage.name == "embed":
+                stage.ingredients()
+    except NotHereError as error:
+        return tuple(stage for stage in stages if stage.name != "embed"), [f"embeddings are not in this plan: {error}"]
+    return stages, []
+
+
+def _check_networks(stage: Stage, root: Path, *, record: bool) -> None:
+    """Raise a UserError if a network is not the one that the dataset was made with; `record` pins new ones."""
+    if stage.name == "embed":
+        from pipeline.stages.embed import Embed
+        from pipeline.stages.embedding.network_files import check_pins
+
+        assert isinstance(stage, Embed)
+        check_pins(root, stage.networks().values(), record=record)
 
 
 def _review_notices(path: Path, settings: ReviewSettings, reviews: Reading) -> list[str]:

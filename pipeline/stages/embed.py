@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from pipeline.core.atomic import replacing
-from pipeline.core.config import EmbedSettings, NetworkRole
+from pipeline.core.embed_settings import EmbedSettings, NetworkRole
 from pipeline.core.measurements import Box, Embedded, FoundFigure
 from pipeline.core.progress import Progress
 from pipeline.core.records import Clip
@@ -74,7 +74,7 @@ class Embed(Stage):
             RecordError: more than `failed_limit` of the clips cannot be read.
         """
         networks = self.networks()
-        check_pins(folder.path.parent.parent, networks.values(), record=True)
+        check_pins(folder.path.parent.parent, networks.values(), record=False)
         embedder = _Embedder.of(networks, self.settings.least_score)
         clips = folder.read("clips", Clip)
 

@@ -111,3 +111,15 @@ def processor(folder: Path, **changes: Any) -> Path:
     path = folder / "preprocessor_config.json"
     path.write_text(json.dumps(said | changes))
     return path
+
+
+def cached(hub: Path, folder: str) -> Path:
+    """Path of a network in the cache of the hub, whose repository has no file beside it."""
+    repository, commit = hub / "models--owner--name", "a" * 40
+    for name in ("preprocessor_config.json", "config.json", "tokenizer.json"):
+        missing = repository / ".no_exist" / commit / folder / name
+        missing.parent.mkdir(parents=True, exist_ok=True)
+        missing.touch()
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(commit)
+    return repository / "snapshots" / commit / folder / "model.onnx"

@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.captions.cast import reference_pictures
-from pipeline.core.config import NetworkRole, recorded
+from pipeline.core.config import recorded
+from pipeline.core.embed_settings import NetworkRole
 from pipeline.core.errors import UserError
 from pipeline.core.measurements import Embedded, FoundFigure
 from pipeline.core.records import Clip

@@ -18,7 +18,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from pipeline.core.atomic import write_json
-from pipeline.core.config import NetworkRole
+from pipeline.core.embed_settings import NetworkRole
 from pipeline.core.errors import UserError
 from pipeline.core.hashes import weights_sha256
 from pipeline.core.ingredients import read_note
@@ -33,6 +33,10 @@ _NAMES: dict[NetworkRole, tuple[str, ...]] = {
 _BESIDE = ("preprocessor_config.json", "config.json", "tokenizer.json")
 _OF_HUB = re.compile(r"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:/([\w.-][\w./-]*))?")
 PINS = "networks.json"
+
+
+class NotHereError(UserError):
+    """A network of the hub is not in its cache on this machine, and may not be fetched."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,7 @@ def find_network(source: str, role: NetworkRole, *, fetch: bool) -> NetworkFiles
 
     Raises:
         UserError: there is no such file, folder or repository, or the hub cannot be reached.
+        NotHereError: without `fetch`, the cache lacks it.
     """
     path = Path(source)
     if path.is_file():
@@ -133,7 +138,7 @@ def _from_hub(repository: str, name: str, *, fetch: bool) -> Path | None:
         return None
     remedy = "fetch it on a machine with access, and name the folder or file in [embed]"
     if not fetch:
-        raise UserError(f"{repository}: {name} is not in the hub's cache on this machine; a build fetches it")
+        raise NotHereError(f"{repository}: {name} is not in the hub's cache on this machine; a build fetches it")
     try:
         return Path(hf_hub_download(repository, name))
     except LocalEntryNotFoundError as error:

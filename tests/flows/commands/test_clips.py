@@ -13,7 +13,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from flows.cli import app
-from pipeline.core.config import EmbedSettings
+from pipeline.core.embed_settings import EmbedSettings
 from pipeline.core.records import Caption, Clip
 from pipeline.core.stage import perform
 from pipeline.publish.clip_rows import clip_rows

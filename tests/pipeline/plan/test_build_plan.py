@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipeline.core.config import CaptionSettings, CardSettings, Config, MotionSettings
+from pipeline.core.embed_settings import EmbedSettings
 from pipeline.core.errors import UserError
 from pipeline.core.store import Dataset, LevelCalibration
-from pipeline.plan.build_plan import Plan, make_plan
+from pipeline.plan.build_plan import Plan, draft_plan, make_plan
 from pipeline.plan.request import BuildRequest, Until
 from pipeline.plan.workspace import Workspace
 from pipeline.reviews.decisions import append_decisions
 from pipeline.stages.motion_levels import PUBLISHED_EDGES
+from tests.support import onnx_networks as onnx
 from tests.support import records
 from tests.support.media.films import make_film
 from tests.support.media.painted_clips import make_cast
+from tests.support.servers.object_store import ObjectStore
 
 
 @pytest.mark.parametrize("name", ["README.md", "report.html", "shards"])
@@ -67,6 +71,29 @@ def test_a_cast_that_captions_by_rules_do_not_use_is_named(tmp_path: Path) -> No
     assert "--captioner server" in notice
     assert notices("server", config=Config(captions=CaptionSettings(captioner="server"))) == ()
     assert notices("measured", until=Until.motion) == (), "the captions of a later build may be others"
+
+
+def test_networks_are_pinned_for_workers_before_they_start(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("ANIMEGAMER_WORK", str(tmp_path / "work"))
+    onnx.detector(onnx.cached(tmp_path / "hub", "person"), [])
+    film = make_film(tmp_path / "film.mkv", frames=8, size=(64, 48), barcode=False)
+    config = Config(embed=EmbedSettings(figures="owner/name/person"))
+    request = BuildRequest(films=(str(film),), out=store.address("data"), config=config)
+    make_plan(request, Workspace(request.out))
+    pins = json.loads(store.contents("data/")["networks.json"])
+    assert list(pins) == ["owner/name/person model.onnx"]
+
+
+def test_a_plan_fetches_no_network(tmp_path: Path) -> None:
+    film = make_film(tmp_path / "film.mkv", frames=8, size=(64, 48), barcode=False)
+    config = Config(embed=EmbedSettings(pictures="nobody/nothing-1234"))
+    request = BuildRequest(films=(str(film),), out=str(tmp_path / "data"), config=config)
+    plan = draft_plan(request, Workspace(request.out, tmp_path / "scratch"), fetch=False)
+    assert "embed" not in [stage.name for stage in plan.stages]
+    assert any("embeddings are not in this plan: nobody/nothing-1234" in notice for notice in plan.notices)
 
 
 def planned(root: Path, *films: str, cast: str | None = None, config: Config | None = None) -> Plan:

@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import pytest
 
-from pipeline.core.config import EmbedSettings
+from pipeline.core.embed_settings import EmbedSettings
 from pipeline.core.errors import UserError
 from pipeline.core.records import Clip
 from pipeline.core.stage import perform

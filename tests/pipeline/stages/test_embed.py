@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from pydantic import ValidationError
 
-from pipeline.core.config import EmbedSettings
+from pipeline.core.embed_settings import EmbedSettings
 from pipeline.core.errors import UserError
 from pipeline.core.measurements import Box, Embedded, FoundFigure
 from pipeline.core.progress import silent
@@ -17,7 +18,7 @@ from pipeline.core.records import Clip
 from pipeline.core.stage import make, perform, why_stale
 from pipeline.stages.embed import Embed
 from pipeline.stages.embedding import network_files
-from pipeline.stages.embedding.network_files import NetworkFiles, check_pins, find_network
+from pipeline.stages.embedding.network_files import NetworkFiles, NotHereError, check_pins, find_network
 from pipeline.stages.embedding.networks import OnnxPictureEncoder, Preparation, YoloDetector
 from pipeline.video.clip_files import read_clip
 from tests.support import onnx_networks as onnx
@@ -133,19 +134,20 @@ def test_a_missing_network_is_named_with_its_key(tmp_path: Path) -> None:
         find_network(str(tmp_path / "gone"), "figures", fetch=False)
     with pytest.raises(UserError, match=r"has no model\.onnx; name the ONNX file itself"):
         find_network(str(tmp_path), "figures", fetch=False)
-    with pytest.raises(UserError, match="is not in the hub's cache on this machine; a build fetches it"):
+    with pytest.raises(NotHereError, match="is not in the hub's cache on this machine; a build fetches it"):
         find_network("nobody/nothing-1234/x", "figures", fetch=False)
 
 
 def test_a_network_of_the_hub_is_pinned_at_the_first_fetch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-    path = onnx.detector(cached(tmp_path / "hub", "person"), [BOX])
+    path = onnx.detector(onnx.cached(tmp_path / "hub", "person"), [BOX])
     dataset = make_dataset(tmp_path / "data")
     stage = Embed(EmbedSettings(figures="owner/name/person"), fetch=False)
     found = stage.networks()["figures"]
     assert (found.network, found.from_hub) == (path, True)
     check_pins(dataset.root, [found], record=False)
     assert not (dataset.root / network_files.PINS).exists()
+    check_pins(dataset.root, [found], record=True)
     assert perform(stage, dataset.folders()[0])
     pins = json.loads((dataset.root / network_files.PINS).read_text())
     assert pins == {"owner/name/person model.onnx": {"sha256": found.sha256, "bytes": path.stat().st_size}}
@@ -154,16 +156,16 @@ def test_a_network_of_the_hub_is_pinned_at_the_first_fetch(tmp_path: Path, monke
         perform(stage, dataset.folders()[1])
 
 
-def cached(hub: Path, folder: str) -> Path:
-    """Path of a network in the cache of the hub, whose repository has no file beside it."""
-    repository, commit = hub / "models--owner--name", "a" * 40
-    for name in ("preprocessor_config.json", "config.json", "tokenizer.json"):
-        missing = repository / ".no_exist" / commit / folder / name
-        missing.parent.mkdir(parents=True, exist_ok=True)
-        missing.touch()
-    (repository / "refs").mkdir()
-    (repository / "refs" / "main").write_text(commit)
-    return repository / "snapshots" / commit / folder / "model.onnx"
+def test_words_of_another_network_are_rejected(tmp_path: Path) -> None:
+    """Vectors of one size would be compared, and mean nothing."""
+    one = onnx.picture_encoder(tmp_path / "one" / "vision_model.onnx")
+    onnx.word_encoder(tmp_path / "one", np.ones((5, onnx.SIZE), np.float32))
+    other = onnx.word_encoder(tmp_path / "other", np.ones((5, onnx.SIZE), np.float32))
+    EmbedSettings(pictures=str(one), words=str(one.parent))
+    EmbedSettings(pictures="owner/name/visual", words="owner/name/textual")
+    for pictures, words in ((str(one), str(other)), ("owner/clip", "owner/siglip"), ("owner/clip", str(other))):
+        with pytest.raises(ValidationError, match="words and pictures are halves of one network"):
+            EmbedSettings(pictures=pictures, words=words)
 
 
 def test_the_same_film_gives_the_same_bytes(tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.core.config import Config, EmbedSettings
+from pipeline.core.config import Config
+from pipeline.core.embed_settings import EmbedSettings
 from pipeline.core.stage import perform
 from pipeline.core.store import Dataset
 from pipeline.stages.embed import Embed

@@ -7,7 +7,7 @@ from pathlib import Path
 import cv2
 import pytest
 
-from pipeline.core.config import EmbedSettings
+from pipeline.core.embed_settings import EmbedSettings
 from pipeline.core.errors import UserError
 from pipeline.core.records import Clip
 from pipeline.core.store import Dataset
