@@ -90,11 +90,26 @@ class ExportPlan:
             return self.sound
         return self.sound.model_copy(update={"language": given})
 
+    @property
+    def holds_last(self) -> bool:
+        """True if the files show their last frame twice."""
+        return self.request.trainer.holds_last and self.family is not None and self.family.spans
+
+    @property
+    def heard(self) -> tuple[ExportClip, ...]:
+        """Clips whose files have sound; clips of a film without a sound track have none."""
+        if self.sound is None:
+            return ()
+        if not self.cuts:
+            return tuple(clip for clip in self.clips if clip.seen.sound)
+        films = {folder.film_id for folder in self.folders if folder.film.audio_tracks != ()}
+        return tuple(clip for clip in self.clips if clip.seen.clip.film_id in films)
+
     def to_cut(self, log: CutLog, folder: FilmFolder) -> tuple[Span, ...]:
         """Spans of a film whose files are not in the export yet."""
         chosen = (clip for clip in self.clips if clip.seen.clip.film_id == folder.film_id)
         starts = {clip.file: clip.seen.clip.start_seconds for clip in chosen}
-        return spans_to_cut(log, folder, starts, self.format, self.sound_of(folder.film))
+        return spans_to_cut(log, folder, starts, self.format, self.sound_of(folder.film), holds_last=self.holds_last)
 
     @property
     def folders(self) -> list[FilmFolder]:
@@ -114,12 +129,15 @@ def make_plan(dataset: Dataset, request: ExportRequest, stages: Sequence[str]) -
     notices += _unpublished(dataset, config)
     clips_format = _format_of(kept)
     family = _family(request, clips_format)
-    cuts = request.preset is not None and request.preset.clips != clips_format
+    cuts = request.preset is not None and (
+        request.preset.clips != clips_format or (request.preset.spans and not dataset.record.keeps_sound)
+    )
     form = request.form or request.trainer.form
     clips, more = _captioned(dataset, request, kept, notices, cuts=cuts)
     _check_table(request, clips)
     notices += more
     plan = ExportPlan(request, dataset, config, clips, form, clips_format, family, cuts=cuts, notices=tuple(notices))
+    plan = _without_silent(plan)
     return _checked_films(plan) if cuts else _checked_files(plan)
 
 
@@ -249,6 +267,16 @@ def _checked_files(plan: ExportPlan) -> ExportPlan:
             raise UserError(f"{clip.source} was changed or damaged; delete it and run `animegamer build` again")
     check_room_for_copies(plan.request.out, [(clip.source, clip.file) for clip in plan.clips])
     return plan
+
+
+def _without_silent(plan: ExportPlan) -> ExportPlan:
+    """Leave out clips without sound if the trainer would skip them."""
+    trainer, heard = plan.request.trainer, plan.heard
+    silent = len(plan.clips) - len(heard)
+    if not (trainer.hears_all and plan.family and plan.family.spans and heard and silent):
+        return plan
+    notice = f"{counted(silent, 'clip')} left out: without a sound track, {trainer.title} would skip them"
+    return replace(plan, clips=heard, notices=(*plan.notices, notice))
 
 
 def _checked_films(plan: ExportPlan) -> ExportPlan:

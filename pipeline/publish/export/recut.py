@@ -30,6 +30,7 @@ from pipeline.core.records import Crop, Film, Record
 from pipeline.core.store import ClipFormat, FilmFolder
 from pipeline.publish.export.trainers import pace
 from pipeline.stages.cutting.clip_grid import TOLERANCE_SECONDS
+from pipeline.stages.sound import KeepSound
 from pipeline.video.clip_files import write_clip
 from pipeline.video.fields import FieldRestorer, Treatment
 from pipeline.video.film_reader import FilmReader, Frame
@@ -38,7 +39,7 @@ from pipeline.video.scaling import Fit, Geometry, Scaler, crop_at
 from pipeline.video.sound_files import Samples, with_sound, write_sound
 
 VERSION = 2
-"""Version number, raised by hand when the same film and span would give other bytes."""
+"""Version number, raised by hand when the same film and span would give other pictures; for sound, see `KeepSound`."""
 LOG = ".cut.jsonl"
 REPEATS = "a film frame stays on screen longer than a frame of the clip"
 DAMAGED = "a part of it cannot be decoded"
@@ -101,6 +102,8 @@ class RecutJob:
     spans: tuple[Span, ...]
     sound: SoundSettings | None = None
     """None: clips without sound."""
+    holds_last: bool = False
+    """True: the last frame is written twice."""
 
 
 def cut_spans(job: RecutJob, progress: Progress) -> None:
@@ -207,7 +210,8 @@ def _write(job: RecutJob, picker: _Picker, sound: SoundPieces | None, log: CutLo
         log.add(span.file, span.made_from, REPEATS)
     else:
         with replacing(job.out / span.file) as temporary:
-            write_clip(temporary, picker.pictures, clips.fps, job.crf)
+            held = picker.pictures[-1:] if job.holds_last else []
+            write_clip(temporary, [*picker.pictures, *held], clips.fps, job.crf)
             if sound:
                 heard_CT = sound.piece(picker.first_seconds, pace(job.film) * clips.frames / clips.fps)
                 _add_sound(temporary, at_pace(heard_CT, pace(job.film)))
@@ -253,7 +257,13 @@ def settings_of_cut(folder: FilmFolder) -> dict[str, Any]:
 
 
 def spans_to_cut(
-    log: CutLog, folder: FilmFolder, starts: Mapping[str, float], clips: ClipFormat, sound: SoundSettings | None
+    log: CutLog,
+    folder: FilmFolder,
+    starts: Mapping[str, float],
+    clips: ClipFormat,
+    sound: SoundSettings | None,
+    *,
+    holds_last: bool = False,
 ) -> tuple[Span, ...]:
     """Return the spans of a film, from their starts in seconds by file, whose files are not in the export yet."""
     crops, film = folder.read("crop", Crop), folder.film
@@ -263,7 +273,8 @@ def spans_to_cut(
         "clips": clips.model_dump(mode="json"),
         "transfer": film.transfer,
         **settings_of_cut(folder),
-        **({"sound": sound.language} if sound else {}),
+        **({"sound": [KeepSound.version, sound.language]} if sound else {}),
+        **({"holds_last": True} if holds_last else {}),
     }
     spans = (
         Span(file, fingerprint(same | {"crop": _picture_of(crop_at(crops, start)), "start_seconds": start}), start)

@@ -151,6 +151,7 @@ def _cut_film(plan: ExportPlan, folder: FilmFolder, spans: tuple[Span, ...], pro
         step_seconds=float(pace(film) / plan.format.fps),
         spans=spans,
         sound=plan.sound_of(film),
+        holds_last=plan.holds_last,
         **settings_of_cut(folder),
     )
     try:

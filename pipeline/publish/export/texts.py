@@ -87,7 +87,7 @@ def common_files(plan: ExportPlan, clips: Sequence[ExportClip]) -> dict[str, str
 
 def _table(table: Table, plan: ExportPlan, clips: Sequence[ExportClip]) -> str:
     rows = [table.row(clip.file, clip.caption, plan.format.width, plan.format.height) for clip in clips]
-    if table.sound_column and plan.family and plan.family.spans:
+    if table.sound_column and plan.family and plan.family.spans and plan.heard:
         rows = [row | {table.sound_column: clip.file} for row, clip in zip(rows, clips, strict=True)]
     if plan.request.table_kind == "json":
         return json.dumps(rows, indent=1) + "\n"
@@ -139,7 +139,14 @@ def _values(plan: ExportPlan) -> dict[str, object]:
     }
     paths = {key: str(out / name) for key, name in names.items()}
     side = round((plan.format.width * plan.format.height) ** 0.5)
-    return {**paths, "folder": str(out), "clips": plan.format, "family": plan.family.name, "side": side}
+    return {
+        **paths,
+        "folder": str(out),
+        "clips": plan.format,
+        "family": plan.family.name,
+        "side": side,
+        "heard": bool(plan.heard),
+    }
 
 
 def hub_files(plan: ExportPlan, clips: Sequence[ExportClip]) -> dict[str, str]:

@@ -122,6 +122,10 @@ class Trainer:
     table: Table | None = None
     templates: Mapping[str, str] = field(default_factory=dict)
     """Files of the export by the template they are made from."""
+    hears_all: bool = False
+    """True: it trains with sound, and skips clips without."""
+    holds_last: bool = False
+    """True: spans show their last frame twice, because the trainer reads a frame less than there are."""
     is_hub: bool = False
     """True: a folder for the hub, see `texts.py`."""
     has_subtitles: bool = False
@@ -148,7 +152,7 @@ _MUSUBI = Trainer(
 
 # diffusion-pipe: examples/dataset.toml, utils/dataset.py (`*.txt` of the same stem, `size_buckets`), models/base.py
 # (`convert_framerate`: every video is brought to the model's rate by repeating or leaving out frames),
-# models/minimax_h3.py (sound from the mp4, resampled to 32 kHz).
+# models/minimax_h3.py (sound from the mp4, resampled to 32 kHz; a clip without a track trains pictures alone).
 _DIFFUSION_PIPE = Trainer(
     name="diffusion-pipe",
     title="diffusion-pipe",
@@ -202,7 +206,10 @@ _SIMPLETUNER = Trainer(
 # DiffSynth-Studio: diffsynth/core/data/unified_dataset.py (metadata as csv, json or jsonl with paths relative to
 # `dataset_base_path`; csv is read by pandas, which takes a caption `None` for a missing one), operators.py (`LoadVideo`
 # takes the first `num_frames`), examples/wanvideo/model_training/lora/Wan2.1-T2V-1.3B.sh. LTX-2 reads the sound of the
-# mp4 that `input_audio` names (examples/ltx2/model_training/train.py, lora/LTX-2.3-T2AV-splited.sh).
+# mp4 that `input_audio` names (examples/ltx2/model_training/train.py, lora/LTX-2.3-T2AV-splited.sh). A row without it
+# ends the run; an mp4 without a track trains pictures alone (`LoadAudioWithTorchaudio`). If no clip has sound, the
+# command does not ask for it (lora/LTX-2-T2AV-noaudio.sh). LTX-2 gets as many frames as fit the length of the file, read
+# in hundredths of a second (`get_available_num_frames`): 113 of 121, but all of them if one more follows.
 _DIFFSYNTH = Trainer(
     name="diffsynth",
     title="DiffSynth-Studio",
@@ -213,6 +220,7 @@ _DIFFSYNTH = Trainer(
         missing_in_csv=_MISSING_IN_PANDAS,
         sound_column="input_audio",
     ),
+    holds_last=True,
     templates={"start.sh.j2": "start.sh"},
 )
 
@@ -248,7 +256,8 @@ _VIDEOX_FUN = Trainer(
 
 # LTX-2, packages/ltx-trainer: docs/dataset-preparation.md (table with `caption` and `video`, a path relative to it),
 # scripts/process_videos.py (the first frames of the bucket at the file's own rate, the sound of the mp4; pandas reads a
-# CSV), docs/configuration-reference.md, docs/training-modes.md.
+# CSV), docs/configuration-reference.md, docs/training-modes.md. A clip without a track is encoded without sound, then
+# datasets.py skips it (`_discover_samples`); without `audio` in the strategy it trains pictures.
 _LTX_TRAINER = Trainer(
     name="ltx-trainer",
     title="LTX-2, in packages/ltx-trainer",
@@ -258,6 +267,7 @@ _LTX_TRAINER = Trainer(
         ("jsonl", "json", "csv"),
         missing_in_csv=_MISSING_IN_PANDAS,
     ),
+    hears_all=True,
     templates={"config.yaml.j2": "config.yaml", "start.sh.j2": "start.sh"},
 )
 

@@ -102,9 +102,9 @@ FILES: dict[str, dict[str, str]] = {
             .: model lora training_strategy optimization acceleration data validation checkpoints seed output_dir
             .model: model_path text_encoder_path training_mode=lora|full
             .lora: rank alpha dropout target_modules
-            .training_strategy: name=flexible video audio
+            .training_strategy: name=flexible video audio?
             .training_strategy.video: is_generated=True latents_dir=latents
-            .training_strategy.audio: is_generated=True latents_dir=audio_latents
+            .training_strategy.audio: is_generated=True? latents_dir=audio_latents?
             .optimization: learning_rate steps batch_size enable_gradient_checkpointing
             .acceleration: mixed_precision_mode=no|fp16|bf16
             .data: preprocessed_data_root

@@ -47,7 +47,7 @@ SCRIPTS = {
         dataset_repeat= model_id_with_origin_paths= learning_rate= num_epochs= remove_prefix_in_ckpt= output_path=
         lora_base_model= lora_target_modules= lora_rank= use_gradient_checkpointing task=
     """,
-    "uv scripts/process_dataset.py": "resolution-buckets= model-path= text-encoder-path= output-dir=",
+    "uv scripts/process_dataset.py": "resolution-buckets= model-path= text-encoder-path= output-dir= skip-audio",
     "scripts/wan2.1/train_lora.py": f"{_VIDEOX} config_path=",
     "scripts/cogvideox_fun/train_lora.py": _VIDEOX,
     "scripts/train.py": "config-path=",  # OneTrainer

@@ -17,7 +17,7 @@ import pytest
 
 from examples.world.barcode import read_barcode
 from pipeline.core.atomic import HeldError, held, read_locked
-from pipeline.core.config import checked
+from pipeline.core.config import SoundSettings, checked
 from pipeline.core.errors import NoRoomError, UserError
 from pipeline.core.records import Clip, Scene, Verdict
 from pipeline.core.stage import perform
@@ -28,8 +28,10 @@ from pipeline.plan.request import BuildRequest
 from pipeline.plan.workspace import Workspace
 from pipeline.publish.export.captions import CaptionForm
 from pipeline.publish.export.plan import ExportRequest, make_plan
+from pipeline.publish.export.recut import CutLog, Span, spans_to_cut
 from pipeline.publish.export.run import Written, write_export
 from pipeline.publish.export.trainers import PRESETS, TRAINERS
+from pipeline.stages.sound import KeepSound
 from pipeline.video.clip_files import read_clip
 from tests.support.datasets.built_dataset import SMALL, copy_of_built
 from tests.support.servers.object_store import ObjectStore
@@ -113,6 +115,23 @@ def test_a_second_export_cuts_nothing_and_a_changed_file_is_cut_again(tmp_path: 
     changed.write_bytes(b"edited")
     assert export(dataset, out).changed == 1
     assert bytes_of(out) == before
+
+
+def test_a_new_version_of_the_sound_cuts_clips_with_sound_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, log = open_dataset(copy_of_built(tmp_path)[1]).folders()[0], CutLog(tmp_path / "out")
+
+    def to_cut(sound: SoundSettings | None) -> tuple[Span, ...]:
+        return spans_to_cut(log, folder, {f"{sound}.mp4": 0.0}, PRESETS["wan"].clips, sound)
+
+    for sound in (None, SoundSettings()):
+        [span] = to_cut(sound)
+        log.add(span.file, span.made_from, "left out")
+        assert to_cut(sound) == ()
+    monkeypatch.setattr(KeepSound, "version", KeepSound.version + 1)
+    assert to_cut(None) == ()
+    assert len(to_cut(SoundSettings())) == 1
 
 
 def test_clips_are_cut_as_those_of_the_film_not_as_a_build_planned_since(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import yaml
 
 from pipeline.core.config import ShardSettings
 from pipeline.core.errors import UserError
+from pipeline.core.measurements import ClipSound
 from pipeline.core.records import Caption, Clip
 from pipeline.core.store import Dataset
 from pipeline.plan.film_stages import STAGE_NAMES
@@ -21,10 +22,12 @@ from pipeline.publish.export.run import write_export
 from pipeline.publish.export.trainers import PRESETS, TRAINERS, Preset, Trainer
 from pipeline.publish.shards import write_shards
 from tests.support.datasets.made_dataset import MODEL, make_dataset
+from tests.support.datasets.sounds import keep_sound
 from tests.support.trainers.grammar import FILES, faults
 from tests.support.trainers.start_commands import options_of, started
 
 PAIRS = [(TRAINERS[name], preset) for name in FILES for preset in PRESETS.values()]
+LTX2 = PRESETS["ltx2"]
 TAKEN = [(trainer, preset) for trainer, preset in PAIRS if preset.name in trainer.presets]
 
 
@@ -79,6 +82,8 @@ def leaves(value: Any) -> list[Any]:
 @pytest.mark.parametrize(("trainer", "preset"), TAKEN, ids=ids)
 def test_files_and_command(dataset: Dataset, tmp_path: Path, trainer: Trainer, preset: Preset) -> None:
     out = tmp_path / "an 'odd' \"name\" ü $HOME"
+    if preset.spans:
+        keep_sound(dataset)
     written = write_export(make_plan(fitted(dataset, preset), ExportRequest(trainer, out, preset=preset), STAGE_NAMES))
     assert other_files(out) == set(FILES[trainer.name])
     files = {name: parsed(out / name) for name in FILES[trainer.name]}
@@ -111,3 +116,29 @@ def test_weights_for_inpainting_are_trained_as_such(dataset: Dataset, tmp_path: 
     [options] = [options_of(command) for command in started(out / "start.sh", tmp_path / "scratch")]
     inpainting = options.pretrained_model_name_or_path.endswith("-InP")
     assert options.train_mode == ("inpaint" if inpainting else "normal")
+
+
+@pytest.mark.parametrize("trainer", [TRAINERS["diffsynth"], TRAINERS["ltx-trainer"]], ids=ids)
+@pytest.mark.parametrize("with_sound", [1, 0])
+def test_sound_is_asked_for_if_it_is_there(dataset: Dataset, tmp_path: Path, trainer: Trainer, with_sound: int) -> None:
+    """Without any sound, ltx-trainer would find no clip, and with some, a row without `input_audio` ends DiffSynth."""
+    keep_sound(dataset)
+    fitted(dataset, LTX2)
+    for silent in dataset.folders()[with_sound:]:
+        record = silent.stage_record("sound")
+        assert record
+        silent.write("sound", list[ClipSound]())
+        silent.save_stage_record(record.model_copy(update={"files": silent.marks(["sound.parquet"])}))
+    out = tmp_path / "out"
+    plan = make_plan(dataset, ExportRequest(trainer, out, preset=LTX2), STAGE_NAMES)
+    write_export(plan)
+    files = {name: parsed(out / name) for name in FILES[trainer.name]}
+    films = {clip.seen.clip.film_id for clip in plan.clips}
+    assert len(films) == (1 if with_sound and trainer.hears_all else 2)
+    assert any("left out: without a sound track" in notice for notice in plan.notices) is (len(films) == 1)
+    said = json.dumps(files) + (out / "start.sh").read_text()
+    assert ("audio_latents" in said or said.count("input_audio") >= len(plan.clips)) is bool(with_sound)
+    assert "skip-audio" not in said or not with_sound
+    assert not [fault for name, grammar in FILES[trainer.name].items() for fault in faults(grammar, files[name])]
+    for command in started(out / "start.sh", tmp_path / "scratch"):
+        options_of(command)

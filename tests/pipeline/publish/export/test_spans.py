@@ -12,7 +12,7 @@ from examples.world.barcode import read_barcode
 from pipeline.core.config import ShardSettings, checked
 from pipeline.core.dialogue import SpokenLine
 from pipeline.core.errors import UserError
-from pipeline.core.records import Caption, Clip, Scene
+from pipeline.core.records import AudioTrack, Caption, Clip, Scene
 from pipeline.core.store import Dataset
 from pipeline.plan.film_stages import STAGE_NAMES
 from pipeline.plan.request import BuildRequest
@@ -143,6 +143,23 @@ def test_too_short_scenes_and_the_hub_are_refused(dataset: Dataset, tmp_path: Pa
         make_plan(dataset, ExportRequest(TRAINERS["huggingface"], tmp_path / "hub", preset=LTX2), STAGE_NAMES)
     with pytest.raises(UserError, match="no longer at"):
         make_plan(dataset, request, STAGE_NAMES)
+
+
+def test_trainers_that_need_sound_get_the_films_that_have_it(tmp_path: Path) -> None:
+    made = make_dataset(tmp_path / "data", scenes=1, clips=4, captioner=MODEL)
+    write_shards(made, ShardSettings())
+    for number, folder in enumerate(made.folders()):
+        film = tmp_path / f"{number}.mkv"
+        film.write_bytes(bytes(100))
+        tracks = (AudioTrack(codec="aac", language=None, sample_rate=48_000, channels=2),) if number else ()
+        folder.save_film(folder.film.model_copy(update={"source": str(film), "bytes": 100, "audio_tracks": tracks}))
+    counts = {}
+    for trainer in ("folder", "diffusion-pipe", "ltx-trainer", "diffsynth"):
+        preset = PRESETS["h3" if trainer == "diffusion-pipe" else "ltx2"]
+        request = ExportRequest(TRAINERS[trainer], tmp_path / trainer, preset=preset, form=CaptionForm.instruction)
+        plan = make_plan(made, request, STAGE_NAMES)
+        counts[trainer] = len(plan.clips), len(plan.heard)
+    assert counts == {"folder": (2, 1), "diffusion-pipe": (2, 1), "ltx-trainer": (1, 1), "diffsynth": (2, 1)}
 
 
 @pytest.mark.slow
