@@ -14,17 +14,25 @@ import pytest
 import webdataset as wds
 from webdataset.gopen import gopen_schemes
 
+from flows.dataset import onboard_film
 from pipeline.core.config import checked
-from pipeline.plan.build_plan import make_plan
-from pipeline.plan.request import BuildRequest
+from pipeline.core.dialogue import SpokenLine
+from pipeline.core.measurements import ClipSound
+from pipeline.core.records import Clip, RecordError
+from pipeline.core.store import FilmFolder
+from pipeline.plan.build_plan import Plan, make_plan
+from pipeline.plan.request import BuildRequest, Until
 from pipeline.plan.workspace import Workspace
 from tests.support.builds.real_builds import contents, write_config
 from tests.support.datasets.built_dataset import SMALL, build_here
+from tests.support.media.beeping_films import add_sound, beeps
 from tests.support.media.films import make_film
+from tests.support.media.subtitled_films import ASS_HEADER
 from tests.support.servers.object_store import SECRET, ObjectStore
 from training.data.sources import open_index
 
 pytestmark = pytest.mark.slow
+EVENT = "Dialogue: 0,0:00:00.50,0:00:01.00,Default,Ponyo,0,0,0,,"
 
 
 class Machine:
@@ -140,6 +148,44 @@ def test_the_number_of_films_kept_by_a_plan_is_bounded(
     store.remove("films/broken.mp4")
     assert len(plan.films) == 2
     assert [path.name for path in (tmp_path / "data").rglob("*.mp4")] == ["film 0.mp4"]
+
+
+def test_a_worker_with_copies_of_its_own_reads_subtitles_beside_a_film(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One machine plans, another onboards, as a worker does; the file changes once in between."""
+    film = add_sound(make_film(tmp_path / "f.mp4", frames=96, scenes=[0]), tmp_path / "s.mp4", [(beeps(4, [1]), 0)])
+    store.put("spoken/film.mp4", film.read_bytes())
+    config = checked(SMALL | {"sound": {"keep": True}}, "test")
+    films, out = (store.address("spoken/film.mp4"),), store.address("spoken-data")
+    request = BuildRequest(films=films, out=out, config=config, until=Until.dialogue)
+
+    def planned(said: str) -> Plan:
+        store.put("spoken/film.ja.ass", f"{ASS_HEADER}{EVENT}{said}".encode("cp932"))
+        monkeypatch.setenv("ANIMEGAMER_WORK", str(tmp_path / "planner"))
+        return make_plan(request, Workspace(out))
+
+    def onboarded(plan: Plan) -> FilmFolder:
+        monkeypatch.setenv("ANIMEGAMER_WORK", str(tmp_path / "worker"))
+        onboard_film.fn(plan.films[0], request.model_copy(update={"films": ()}))
+        assert not [path for path in tmp_path.joinpath("worker").rglob("film.*") if path.suffix in (".mp4", ".ass")]
+        monkeypatch.setenv("ANIMEGAMER_WORK", str(tmp_path / "planner"))
+        plan.workspace.fetch()
+        return plan.dataset.folder(plan.films[0])
+
+    folder = onboarded(planned("宗介!"))
+    assert [line.said for line in folder.read("dialogue", SpokenLine)] == ["Ponyo: 宗介!"]
+    clips = [row.clip_id for row in folder.read("sound", ClipSound)]
+    assert clips == [clip.clip_id for clip in folder.read("clips", Clip)]
+    assert all(folder.sound_path(clip_id).is_file() for clip_id in clips)
+    before, plan = folder.stage_record("cut"), planned("ポニョ!")
+    assert [stage.name for stage in plan.unfinished[plan.films[0]]][0] == "dialogue"
+    store.put("spoken/film.ja.ass", b"changed since")
+    with pytest.raises(RecordError, match=r"its subtitles \.ja\.ass have changed since the build was planned"):
+        onboarded(plan)
+    folder = onboarded(planned("ハム!"))
+    assert [line.said for line in folder.read("dialogue", SpokenLine)] == ["Ponyo: ハム!"]
+    assert folder.stage_record("cut") == before
 
 
 def test_missing_films_are_named_and_the_others_built(built: Machine, store: ObjectStore, films: list[str]) -> None:

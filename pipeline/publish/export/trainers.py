@@ -208,8 +208,8 @@ _SIMPLETUNER = Trainer(
 # takes the first `num_frames`), examples/wanvideo/model_training/lora/Wan2.1-T2V-1.3B.sh. LTX-2 reads the sound of the
 # mp4 that `input_audio` names (examples/ltx2/model_training/train.py, lora/LTX-2.3-T2AV-splited.sh). A row without it
 # ends the run; an mp4 without a track trains pictures alone (`LoadAudioWithTorchaudio`). If no clip has sound, the
-# command does not ask for it (lora/LTX-2-T2AV-noaudio.sh). LTX-2 gets as many frames as fit the length of the file, read
-# in hundredths of a second (`get_available_num_frames`): 113 of 121, but all of them if one more follows.
+# command does not ask for it (lora/LTX-2-T2AV-noaudio.sh). LTX-2 gets as many frames as fit the length of the file in
+# hundredths of a second (`get_available_num_frames`): 113 of 121, but all of them if one more follows.
 _DIFFSYNTH = Trainer(
     name="diffsynth",
     title="DiffSynth-Studio",
