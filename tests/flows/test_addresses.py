@@ -179,7 +179,7 @@ def test_a_worker_with_copies_of_its_own_reads_subtitles_beside_a_film(
     assert clips == [clip.clip_id for clip in folder.read("clips", Clip)]
     assert all(folder.sound_path(clip_id).is_file() for clip_id in clips)
     before, plan = folder.stage_record("cut"), planned("ポニョ!")
-    assert [stage.name for stage in plan.unfinished[plan.films[0]]][0] == "dialogue"
+    assert plan.unfinished[plan.films[0]][0].name == "dialogue"
     store.put("spoken/film.ja.ass", b"changed since")
     with pytest.raises(RecordError, match=r"its subtitles \.ja\.ass have changed since the build was planned"):
         onboarded(plan)

@@ -266,7 +266,10 @@ def _checked_files(plan: ExportPlan) -> ExportPlan:
         if size != clip.seen.clip.bytes:
             raise UserError(f"{clip.source} was changed or damaged; delete it and run `animegamer build` again")
     check_room_for_copies(plan.request.out, [(clip.source, clip.file) for clip in plan.clips])
-    return plan
+    if not plan.holds_last:
+        return plan
+    notice = f"{plan.request.trainer.title} leaves out the last frames of these clips, because they are not cut again"
+    return replace(plan, notices=(*plan.notices, notice))
 
 
 def _without_silent(plan: ExportPlan) -> ExportPlan:

@@ -1,6 +1,7 @@
-"""Environments of trainers, made by uv from the package index and kept for the next run: they pin what we do not want.
+"""Environments of trainers and other packages, made by uv from the package index and kept for the next run.
 
-Gigabytes, so only nightly tests use them; without an index the tests are skipped, in CI they fail.
+They pin what we do not want, and take gigabytes, so only nightly tests use them. Without an index the tests are
+skipped; in CI they fail.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ FINETRAINERS = (
 SIMPLETUNER = ("simpletuner==3.1.6", "torch==2.11.0", "torchaudio==2.11.0")
 WEBSHART = ("webshart==0.4.6",)
 CROISSANT = ("mlcroissant==1.1.1",)
+SILERO = ("silero-vad==6.2.3", "numpy==2.2.6")
 
 
 def python_with(requirements: Sequence[str]) -> Path:

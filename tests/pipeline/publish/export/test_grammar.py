@@ -136,6 +136,7 @@ def test_sound_is_asked_for_if_it_is_there(dataset: Dataset, tmp_path: Path, tra
     films = {clip.seen.clip.film_id for clip in plan.clips}
     assert len(films) == (1 if with_sound and trainer.hears_all else 2)
     assert any("left out: without a sound track" in notice for notice in plan.notices) is (len(films) == 1)
+    assert any("leaves out the last frames" in notice for notice in plan.notices) is trainer.holds_last
     said = json.dumps(files) + (out / "start.sh").read_text()
     assert ("audio_latents" in said or said.count("input_audio") >= len(plan.clips)) is bool(with_sound)
     assert "skip-audio" not in said or not with_sound

@@ -7,6 +7,7 @@ from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from examples.world.barcode import read_barcode
@@ -29,7 +30,13 @@ RATES = [Fraction(24), Fraction(24000, 1001), Fraction(25), Fraction(30), Fracti
 
 
 def cut(
-    folder: Path, film: Film, preset: Preset, starts: Sequence[float], sound: SoundSettings | None = None
+    folder: Path,
+    film: Film,
+    preset: Preset,
+    starts: Sequence[float],
+    sound: SoundSettings | None = None,
+    *,
+    holds_last: bool = False,
 ) -> CutLog:
     clips = ClipFormat(frames=preset.frames, fps=Fraction(preset.fps), width=SIZE[0], height=SIZE[1])
     job = RecutJob(
@@ -43,6 +50,7 @@ def cut(
         fields="auto",
         spans=tuple(Span(f"videos/{start:g}.mp4", "same", start) for start in starts),
         sound=sound,
+        holds_last=holds_last,
     )
     cut_spans(job, silent)
     return CutLog(folder)
@@ -168,6 +176,10 @@ def test_a_track_shorter_than_the_span_is_silent_after_its_end(films: dict[Fract
     assert first_CT.shape == second_CT.shape == (2, 33 * SAMPLE_RATE // 16)
     assert beeps_in(first_CT) == pytest.approx([0.2], abs=0.01)
     assert not beeps_in(second_CT)
+    shown = numbers(tmp_path / "videos/1.mp4")
+    cut(tmp_path, film, PRESETS["wan"], [1.0], sound=SoundSettings(), holds_last=True)
+    assert numbers(tmp_path / "videos/1.mp4") == [*shown, shown[-1]]
+    assert np.array_equal(read_sound(tmp_path / "videos/1.mp4"), first_CT)
 
 
 def test_a_film_without_a_track_gives_clips_without_sound(films: dict[Fraction, Film], tmp_path: Path) -> None:

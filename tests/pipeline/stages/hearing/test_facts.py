@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+from pathlib import Path
+
 import numpy as np
 import pytest
+from av.audio.resampler import AudioResampler
 from numpy.typing import NDArray
 
-from pipeline.stages.hearing.facts import loudness_lufs, silent_share, speech_share
-from pipeline.video.sound_files import SAMPLE_RATE, Samples
+from examples.bunny.film import fetch_bunny
+from pipeline.stages.hearing.facts import loudness_lufs, silent_share, speech_probabilities, speech_share
+from pipeline.video.film_sound import SoundPieces
+from pipeline.video.sound_files import SAMPLE_RATE, Samples, audio_frame
+from tests.support.trainers.environments import SILERO, run_script
 
 SECONDS = 2.0
 VOWELS = ((730, 1090, 2440), (270, 2290, 3010), (300, 870, 2240), (530, 1840, 2480), (570, 840, 2410))
@@ -67,3 +74,22 @@ def test_a_voice_is_speech_and_tones_and_noise_are_not() -> None:
     assert speech_share(half_CT) == pytest.approx(0.5, abs=0.1)
     for other_CT in (tone(-10), tone(-10, 120), noise_CT):
         assert speech_share(other_CT) < 0.1
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+def test_speech_is_that_of_the_package(tmp_path: Path) -> None:
+    """Real sound of a film, and a voice, by the torch network of `silero-vad` in an environment of its own."""
+    film = SoundPieces(fetch_bunny(), None)
+    clips_NCT = [voice(), *(film.piece(10.0 * number, Fraction(2)) for number in range(50))]
+    mono = [AudioResampler(format="fltp", layout="mono", rate=16_000) for _ in clips_NCT]
+    sounds_NT = [
+        np.concatenate([part.to_ndarray()[0] for frame in (audio_frame(clip_CT), None) for part in one.resample(frame)])
+        for one, clip_CT in zip(mono, clips_NCT, strict=True)
+    ]
+    np.save(tmp_path / "sounds.npy", np.stack(sounds_NT))
+    run_script(SILERO, "speech_by_silero.py", tmp_path / "sounds.npy", tmp_path / "found.npy")
+    ours_NW = np.stack([speech_probabilities(clip_CT) for clip_CT in clips_NCT])
+    theirs_NW = np.load(tmp_path / "found.npy")
+    assert np.allclose(ours_NW, theirs_NW, atol=1e-4)
+    assert ours_NW.max() > 0.9
