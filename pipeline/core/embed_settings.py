@@ -18,9 +18,10 @@ def _absolute_if_there(source: str | None) -> str | None:
 def _home(source: str) -> str:
     """Folder or repository of a network. Vectors of two networks may have one size, and mean nothing to each other."""
     path = Path(source)
-    if path.exists():
-        return str(path.parent if path.is_file() else path)
-    return "/".join(source.split("/")[:2])
+    if not path.is_absolute():
+        return "/".join(source.split("/")[:2])
+    folder = path.parent if path.suffix == ".onnx" else path
+    return str(folder.parent if folder.name == "onnx" else folder)
 
 
 NetworkRole = Literal["pictures", "figures", "characters", "words"]

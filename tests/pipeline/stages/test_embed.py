@@ -162,6 +162,7 @@ def test_words_of_another_network_are_rejected(tmp_path: Path) -> None:
     onnx.word_encoder(tmp_path / "one", np.ones((5, onnx.SIZE), np.float32))
     other = onnx.word_encoder(tmp_path / "other", np.ones((5, onnx.SIZE), np.float32))
     EmbedSettings(pictures=str(one), words=str(one.parent))
+    EmbedSettings(pictures=str(one.parent), words=str(one.parent / "onnx" / "text_model.onnx"))
     EmbedSettings(pictures="owner/name/visual", words="owner/name/textual")
     for pictures, words in ((str(one), str(other)), ("owner/clip", "owner/siglip"), ("owner/clip", str(other))):
         with pytest.raises(ValidationError, match="words and pictures are halves of one network"):
