@@ -176,7 +176,7 @@ def line(start: float, end: float) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (lambda s: s.update(schema=2), r"json is not a sample \(schema: Input should be 5"),
+        (lambda s: s.update(schema=2), r"json is not a sample \(schema: Input should be 6"),
         (lambda s: s.pop("scene"), r"json is not a sample \(scene: Field required"),
         (lambda s: s["motion"].update(scope_px=float("nan")), r"json is not a sample \(motion.scope_px"),
         (lambda s: s.update(fps="0"), r"json is not a sample \(fps: .*it should be greater than 0"),
