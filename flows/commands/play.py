@@ -135,6 +135,7 @@ def play(
         raise UserError("--game needs --out: the folder for the shots")
     if agent and not checkpoint:
         raise UserError("--agent needs --checkpoint: the folder of the baseline")
+    options = EngineOptions(device, steps, guidance, offload, compile, sampler, precision, tiled, speed)
     need_networks()
     _check_paths(checkpoint, game, out, agent)
     played_by = _rules(rules or ("off" if checkpoint else "on")) if serve else None
@@ -143,7 +144,6 @@ def play(
             from models.shipped import shipped
 
         checkpoint = shipped().folder
-    options = EngineOptions(device, steps, guidance, offload, compile, sampler, precision, tiled, speed)
     with stoppable():
         if game and out:
             with importing():
