@@ -85,7 +85,7 @@ def compose(
         for n in range(count)
     ]
     without_opening = rng.randrange(1, count)
-    with_first = count // 2 if count > 4 else count
+    with_first = count // 2 if count > 5 else count
     episodes = []
     for number, story in enumerate(stories):
         cold = [replace(story[0], frames=FPS * rng.choice((0, 0, 4, 9)))]
