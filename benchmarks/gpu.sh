@@ -23,10 +23,10 @@ small=card24
 [ "$SIZE" = full ] || small=$SIZE
 
 STEPS="matmul encode
-joint-plain-1 joint-plain-3 joint-compiled-1 joint-compiled-3 warm-up-compiled-3 adapt-compiled-3
-game-plain-2 game-compiled-4 game-packed-1 game-packed-2 game-packed-3 game-packed-plain-2
+joint-plain-1 joint-plain-3 joint-compiled-3 warm-up-compiled-3 adapt-compiled-3
+game-plain-2 game-compiled-4 game-packed-2 game-packed-3 game-packed-plain-2
 try try-small
-play-plain-50 play-compiled-50 play-offloaded-50 play-plain-10 play-compiled-10 play-unguided-4"
+play-plain-50 play-compiled-50 play-offloaded-50 play-plain-10 play-compiled-10 play-tiled-10 play-int8-10 play-unguided-4"
 
 command_of() {
     case $1 in
