@@ -127,9 +127,7 @@ def table(case: Case, counts: Sequence[int]) -> None:
         for where, chosen in (("random", random), ("page", page)):
             for rule in ("carried", "time", "histogram"):
                 scores = [
-                    Score.of(
-                        case.film, rows, case.guessed(rows) if rule == "carried" else case.nearest(rows, rule)
-                    )
+                    Score.of(case.film, rows, case.guessed(rows) if rule == "carried" else case.nearest(rows, rule))
                     for rows in chosen
                 ]
                 _row(f"{count} {where}", rule, scores)
@@ -141,7 +139,9 @@ def _row(reviewed: str, rule: str, scores: Sequence[Score]) -> None:
         low, high = np.percentile(exact, [2.5, 97.5])
     else:
         low, high = wilson(exact[0], scores[0].guesses)
-    values = [np.nanmean([getattr(score, name) for score in scores]) for name in ("exact", "micro_f1", "seen", "unseen")]
+    values = [
+        np.nanmean([getattr(score, name) for score in scores]) for name in ("exact", "micro_f1", "seen", "unseen")
+    ]
     shares = np.mean([score.by_share[:3] for score in scores], axis=0)
     actor = np.nanmean([score.actor for score in scores])
     print(
@@ -162,7 +162,9 @@ def calibration(case: Case, counts: Sequence[int], *, fit: bool) -> None:
     said, right = np.array([one for one, _ in found]), np.array([one for _, one in found], float)
     for low, high in ((0, 0.4), (0.4, 0.6), (0.6, 0.8), (0.8, 0.9), (0.9, 1.01)):
         inside = (said >= low) & (said < high)
-        print(f"confidence {low:.0%} to {min(high, 1):.0%}: {inside.mean():.0%} of guesses, {_mean(right[inside]):.0%} right")
+        print(
+            f"confidence {low:.0%} to {min(high, 1):.0%}: {inside.mean():.0%} of guesses, {_mean(right[inside]):.0%} right"
+        )
     if fit:
         odds = np.log(said / (1 - said))
         weights = np.zeros(2)

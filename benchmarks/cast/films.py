@@ -12,7 +12,6 @@ from pathlib import Path
 from random import Random
 
 import av
-import cv2
 import numpy as np
 
 from examples.bunny.film import FILM_SECONDS, fetch_bunny
@@ -24,6 +23,7 @@ from examples.world.scene_changes import scene_changes
 from examples.world.scenery import GROUND, HEIGHT, PLACES, WIDTH, Scenery
 from examples.world.textures import Picture
 from pipeline.core.store import Dataset
+from pipeline.reviews.applied import film_clips, matched_reviews
 from pipeline.reviews.carry import Reviewed
 from pipeline.reviews.decisions import read_decisions
 from pipeline.stages.embed import PICTURES
@@ -56,8 +56,6 @@ class FilmClips:
 
 def bunny(dataset: Dataset) -> FilmClips:
     """Return the clips of a built dataset that are labelled, by time: a label is of the clip that it covers."""
-    from pipeline.reviews.applied import matched_reviews, film_clips
-
     clips = film_clips(dataset)
     found = matched_reviews(read_decisions(LABELS), clips, ()).standings
     (folder,) = dataset.folders()
@@ -104,8 +102,8 @@ def _clips(name: str, scenes: Sequence[Scene], truth: Sequence[Reviewed]) -> Fil
     return FilmClips(name, tuple(pictures), tuple(said), tuple(numbers), tuple(seconds))
 
 
-def training_half(per_second: int) -> Iterator[tuple[float, Picture]]:
-    """Yield pictures of the first half of Big Buck Bunny with their times, BGR."""
+def training_half(per_second: int) -> Iterator[Picture]:
+    """Yield pictures of the first half of Big Buck Bunny, BGR."""
     shown = 0
     with av.open(str(fetch_bunny())) as film:
         for frame in film.decode(video=0):
@@ -115,13 +113,13 @@ def training_half(per_second: int) -> Iterator[tuple[float, Picture]]:
             if frame.time >= shown / per_second:
                 shown += 1
                 picture_HWC = frame.reformat(width=WIDTH, height=HEIGHT, format="bgr24", interpolation="AREA")
-                yield frame.time, np.asarray(picture_HWC.to_ndarray(), np.uint8)
+                yield np.asarray(picture_HWC.to_ndarray(), np.uint8)
 
 
-def drawn_figures(casts: int, pictures: int, seed: int = 0) -> Iterator[tuple[int, Picture]]:
-    """Yield drawings of random figures, alone, each at several places; with the number of the figure."""
+def drawn_figures(casts: int, pictures: int, seed: int = 0) -> Iterator[Picture]:
+    """Yield drawings of random figures, alone, each at several places."""
     dice = Random(seed)
-    for number in range(casts):
+    for _ in range(casts):
         look = _look(dice)
         for _ in range(pictures):
             place = Scenery(dice.choice(sorted(PLACES)), (("it", look),), night=dice.random() < 0.2)
@@ -135,8 +133,7 @@ def drawn_figures(casts: int, pictures: int, seed: int = 0) -> Iterator[tuple[in
             left = min(max(x - width * dice.uniform(0.3, 0.7), 0), WIDTH - width)
             high = HEIGHT * width / WIDTH
             top = dice.uniform(0, HEIGHT - high) if high > 0.7 * HEIGHT else HEIGHT - high - dice.uniform(0, 30)
-            drawn = place.picture((Puppet("it", "it", x, GROUND, pose=pose),), (left, top, left + width, top + high))
-            yield number, drawn
+            yield place.picture((Puppet("it", "it", x, GROUND, pose=pose),), (left, top, left + width, top + high))
 
 
 def _look(dice: Random) -> Character:

@@ -32,9 +32,7 @@ class Carried:
     next_clips: Sequence[str] = ()
 
 
-def carry_through(
-    dataset: Dataset, standings: Mapping[str, Mapping[str, Standing]], most: int = NEXT
-) -> Carried:
+def carry_through(dataset: Dataset, standings: Mapping[str, Mapping[str, Standing]], most: int = NEXT) -> Carried:
     """Carry reviewed characters through a dataset; nothing without vectors.
 
     Args:
@@ -48,7 +46,9 @@ def carry_through(
     vectors = picture_vectors(dataset)
     if not vectors.clip_ids:
         return Carried()
-    found = [(film, clip) for film, folder in enumerate(dataset.folders()) for clip in folder.read_if_made("clips", Clip)]
+    found = [
+        (film, clip) for film, folder in enumerate(dataset.folders()) for clip in folder.read_if_made("clips", Clip)
+    ]
     clips = {clip.clip_id: (film, clip) for film, clip in found}
     rows = [clips[clip_id] for clip_id in vectors.clip_ids]
     likeness = Likeness.of(
@@ -58,9 +58,7 @@ def carry_through(
         [(clip.start_seconds + clip.end_seconds) / 2 for _, clip in rows],
     )
     reviewed = {
-        row: review
-        for row, clip_id in enumerate(vectors.clip_ids)
-        if (review := _reviewed(standings.get(clip_id, {})))
+        row: review for row, clip_id in enumerate(vectors.clip_ids) if (review := _reviewed(standings.get(clip_id, {})))
     }
     guesses = carry(likeness, reviewed)
     doubt_C = np.array([1 - guesses[row].confidence if row in guesses else 1.0 for row in range(len(rows))])

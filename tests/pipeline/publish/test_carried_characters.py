@@ -99,7 +99,13 @@ def test_characters_are_published_where_no_reviewer_and_no_captioner_named_any(f
     assert [flag.partition(":")[0] for flag in carried["flags"]] == ["by likeness"]
     film.review(2, "characters", ["Sosuke"])
     film.build()
-    assert film.captions()[2] == {**carried, "characters": ["Sosuke"], "actor": None, "flags": [], "reviewed": ["characters"]}
+    assert film.captions()[2] == {
+        **carried,
+        "characters": ["Sosuke"],
+        "actor": None,
+        "flags": [],
+        "reviewed": ["characters"],
+    }
 
 
 def test_without_the_setting_nothing_is_published_and_the_page_still_says_what_it_guesses(film: Film) -> None:
