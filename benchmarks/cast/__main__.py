@@ -38,12 +38,14 @@ class Case:
 
     @classmethod
     def of(cls, film: FilmClips, encoder: OnnxPictureEncoder) -> Case:
+        """Embed the clips of a film."""
         vectors = np.stack([encoder.vectors(list(each)).astype(np.float16) for each in film.pictures])
         colours = np.stack([np.mean([_histogram(one) for one in each], axis=0) for each in film.pictures])
         both = np.stack([np.minimum(colours, one).sum(axis=1) for one in colours])
         return cls(film, Likeness.of(vectors, [0] * len(vectors), film.scenes, film.seconds), both)
 
     def guessed(self, reviewed: Rows) -> dict[int, Guess]:
+        """Return the guesses about the other clips."""
         return carry(self.likeness, {row: self.film.truth[row] for row in reviewed})
 
     def proposed(self, count: int) -> list[int]:
@@ -89,6 +91,7 @@ class Score:
 
     @classmethod
     def of(cls, film: FilmClips, reviewed: Rows, guesses: dict[int, Guess]) -> Score:
+        """Score guesses; micro-F1 counts names."""
         rows = sorted(guesses, key=lambda row: -guesses[row].confidence)
         said = [set(guesses[row].characters) for row in rows]
         true = [set(film.truth[row].characters) for row in rows]
@@ -163,7 +166,8 @@ def calibration(case: Case, counts: Sequence[int], *, fit: bool) -> None:
     for low, high in ((0, 0.4), (0.4, 0.6), (0.6, 0.8), (0.8, 0.9), (0.9, 1.01)):
         inside = (said >= low) & (said < high)
         print(
-            f"confidence {low:.0%} to {min(high, 1):.0%}: {inside.mean():.0%} of guesses, {_mean(right[inside]):.0%} right"
+            f"confidence {low:.0%} to {min(high, 1):.0%}: {inside.mean():.0%} of guesses, "
+            f"{_mean(right[inside]):.0%} right"
         )
     if fit:
         odds = np.log(said / (1 - said))
@@ -189,7 +193,8 @@ def main() -> None:
         whole = bunny(Dataset(given.dataset))
         training = Case.of(whole.part("bunny, training half", lambda second: second < HALF_SECONDS), encoder)
         if given.fit:
-            return calibration(training, (10, 20, 40), fit=True)
+            calibration(training, (10, 20, 40), fit=True)
+            return
         held_out = Case.of(whole.part("bunny, held out", lambda second: second >= HALF_SECONDS), encoder)
         table(Case.of(whole, encoder), (20, 40, 80))
         table(training, (10, 20, 40))

@@ -22,10 +22,10 @@ from examples.world.scene import Scene
 from examples.world.scene_changes import scene_changes
 from examples.world.scenery import GROUND, HEIGHT, PLACES, WIDTH, Scenery
 from examples.world.textures import Picture
-from pipeline.core.store import Dataset
-from pipeline.reviews.applied import film_clips, matched_reviews
+from pipeline.core.records import Clip
+from pipeline.core.store import Dataset, FilmFolder
 from pipeline.reviews.carry import Reviewed
-from pipeline.reviews.decisions import read_decisions
+from pipeline.reviews.decisions import Value, read_decisions
 from pipeline.stages.embed import PICTURES
 from pipeline.video.clip_files import read_clip_in_part
 
@@ -34,6 +34,7 @@ HALF_SECONDS = FILM_SECONDS / 2
 """End of the training half of Big Buck Bunny; the rest is held out."""
 _LENGTH = int(2 * FPS)
 _COLOURS = 40, 250
+_FARTHEST = 0.5
 
 
 @dataclass(frozen=True)
@@ -55,24 +56,42 @@ class FilmClips:
 
 
 def bunny(dataset: Dataset) -> FilmClips:
-    """Return the clips of a built dataset that are labelled, by time: a label is of the clip that it covers."""
-    clips = film_clips(dataset)
-    found = matched_reviews(read_decisions(LABELS), clips, ()).standings
+    """Return the labelled spans of a built dataset, read by time, so that another cut changes little.
+
+    Each picture is the frame of a clip that is nearest to its time, at most half a second away. Spans without such
+    frames, and those that overlap the span before, are left out.
+    """
     (folder,) = dataset.folders()
-    rows = [clip for each in clips.values() for clip in each if "characters" in found.get(clip.clip_id, {})]
-    rows.sort(key=lambda clip: clip.start_seconds)
+    clips = folder.read("clips", Clip)
+    pictures, truth, scenes, seconds, last = [], [], [], [], 0.0
+    for (start, end), fields in sorted(_labels().items()):
+        times = [start + (2 * number + 1) * (end - start) / (2 * PICTURES) for number in range(PICTURES)]
+        near = [min(clips, key=lambda clip: _apart(clip, time)) for time in times]
+        if start < last or any(_apart(*each) > _FARTHEST for each in zip(near, times, strict=True)):
+            continue
+        last = end
+        pictures.append(tuple(_picture(folder, *each) for each in zip(near, times, strict=True)))
+        actor = fields["actor"]
+        truth.append(Reviewed(tuple(fields["characters"]), actor if isinstance(actor, str) else None))  # type: ignore[arg-type]
+        scenes.append(near[PICTURES // 2].scene)
+        seconds.append((start + end) / 2)
+    return FilmClips("bunny", tuple(pictures), tuple(truth), tuple(scenes), tuple(seconds))
 
-    def middle(length: int) -> Sequence[int]:
-        return [(2 * number + 1) * length // (2 * PICTURES) for number in range(PICTURES)]
 
-    pictures, truth = [], []
-    for clip in rows:
-        pictures.append(tuple(read_clip_in_part(folder.clip_path(clip.clip_id), middle)[1]))
-        said, actor = found[clip.clip_id]["characters"].value, found[clip.clip_id]["actor"].value
-        assert isinstance(said, tuple)
-        truth.append(Reviewed(said, actor if isinstance(actor, str) else None))
-    seconds = tuple((clip.start_seconds + clip.end_seconds) / 2 for clip in rows)
-    return FilmClips("bunny", tuple(pictures), tuple(truth), tuple(clip.scene for clip in rows), seconds)
+def _labels() -> dict[tuple[float, float], dict[str, Value]]:
+    found: dict[tuple[float, float], dict[str, Value]] = {}
+    for line in read_decisions(LABELS).decisions:
+        found.setdefault((line.start_seconds, line.end_seconds), {})[line.field] = line.value
+    return found
+
+
+def _apart(clip: Clip, time: float) -> float:
+    return max(clip.start_seconds - time, time - clip.end_seconds, 0.0)
+
+
+def _picture(folder: FilmFolder, clip: Clip, time: float) -> Picture:
+    frame = min(max(int((time - clip.start_seconds) * clip.fps), 0), clip.frames - 1)
+    return read_clip_in_part(folder.clip_path(clip.clip_id), lambda _: [frame])[1][0]
 
 
 def drawn_world() -> FilmClips:

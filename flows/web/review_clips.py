@@ -147,7 +147,7 @@ class ReviewedClips:
         return rows
 
     def _doubts(self, clips: Sequence[ReviewableClip]) -> dict[str, list[Doubt]]:
-        """Return the doubts about each clip; with vectors, clips whose review tells the most about others come first."""
+        """Return the doubts about each clip; if there are vectors, the clips that tell the most about others lead."""
         doubts = doubts_of(clips, self._record.edges)
         carried = carry_through(self.dataset, self.reviews.standings)
         for clip_id, guess in carried.guesses.items():

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,39 +102,37 @@ class Likeness:
 
 @dataclass(frozen=True)
 class _Votes:
-    """Reviewed clips as votes for sets of characters and for actors."""
+    """Votes of R reviewed clips for S sets of N characters and for A actors; 1 or 0."""
 
-    said: Sequence[Reviewed]
+    sets: Sequence[tuple[str, ...]]
+    names: Sequence[str]
+    actors: Sequence[str]
+    has_SN: Floats
+    """Characters of each set."""
+    set_RS: Floats
+    act_RA: Floats
+    unnamed: float
+    """Share of clips with a set of characters that nobody has named yet."""
 
-    @cached_property
-    def sets(self) -> list[tuple[str, ...]]:
-        return sorted({each.characters for each in self.said})
-
-    @cached_property
-    def names(self) -> list[str]:
-        return sorted({name for each in self.sets for name in each})
-
-    @cached_property
-    def actors(self) -> list[str]:
-        return sorted({each.actor for each in self.said if each.actor})
-
-    @cached_property
-    def has_SN(self) -> Floats:
-        found = [[name in each for name in self.names] for each in self.sets]
-        return np.array(found, np.float32).reshape(len(self.sets), len(self.names))
-
-    @cached_property
-    def set_RS(self) -> Floats:
-        return np.array([[each.characters == one for one in self.sets] for each in self.said], np.float32)
-
-    @cached_property
-    def unnamed(self) -> float:
-        """Share of clips with a set of characters that nobody has named yet."""
-        once = sum(count == 1 for count in Counter(each.characters for each in self.said).values())
-        return max(once, 1) / (len(self.said) + 1)
+    @classmethod
+    def of(cls, said: Sequence[Reviewed]) -> _Votes:
+        """Return the votes of reviewed clips."""
+        counts = Counter(tuple(sorted(each.characters)) for each in said)
+        sets, actors = sorted(counts), sorted({each.actor for each in said if each.actor})
+        names = sorted({name for one in sets for name in one})
+        once = sum(count == 1 for count in counts.values())
+        return cls(
+            sets,
+            names,
+            actors,
+            np.array([[name in one for name in names] for one in sets], np.float32).reshape(len(sets), len(names)),
+            np.array([[set(each.characters) == set(one) for one in sets] for each in said], np.float32),
+            np.array([[each.actor == one for one in actors] for each in said], np.float32).reshape(len(said), -1),
+            max(once, 1) / (len(said) + 1),
+        )
 
     def shares(self, weight_BR: Floats) -> Floats:
-        """Return the share of each set for clips that are so much alike each reviewed clip; unnamed sets have a rest."""
+        """Return the share of each set for B clips with these weights of reviewed clips; unnamed sets have the rest."""
         mean_S = (1 - self.unnamed) * self.set_RS.mean(axis=0)
         set_BS = (mean_S + weight_BR @ (self.set_RS - mean_S)).clip(_LEAST, 1)
         other_B1 = (self.unnamed * (1 - weight_BR.sum(axis=1, keepdims=True))).clip(_LEAST, 1)
@@ -147,11 +144,11 @@ class _Votes:
         found_BS: Floats = mass_BS / mass_BS.sum(axis=1, keepdims=True) * (1 - other_B1 / (1 + other_B1))
         return found_BS
 
-    def actor(self, characters: tuple[str, ...], vote_A: Floats) -> str | None:
+    def actor(self, characters: tuple[str, ...], act_A: Floats) -> str | None:
         """Return the likeliest actor among these characters; without them, whatever acts."""
         able = [at for at, each in enumerate(self.actors) if each in characters or each not in self.names]
         of_set = [at for at in able if self.actors[at] in characters] or ([] if characters else able)
-        return self.actors[max(of_set, key=lambda at: float(vote_A[at]))] if of_set else None
+        return self.actors[max(of_set, key=lambda at: float(act_A[at]))] if of_set else None
 
 
 def carry(likeness: Likeness, reviewed: Mapping[int, Reviewed]) -> dict[int, Guess]:
@@ -159,17 +156,15 @@ def carry(likeness: Likeness, reviewed: Mapping[int, Reviewed]) -> dict[int, Gue
     if not reviewed:
         return {}
     known_R = np.array(sorted(reviewed))
-    said = [Reviewed(tuple(sorted(one.characters)), one.actor) for one in (reviewed[int(row)] for row in known_R)]
-    votes, inverse_RR = _Votes(said), likeness.inverse(known_R)
-    acts_RA = np.array([[each.actor == actor for actor in votes.actors] for each in said], np.float32)
+    votes, inverse_RR = _Votes.of([reviewed[int(row)] for row in known_R]), likeness.inverse(known_R)
     found: dict[int, Guess] = {}
     for rows_B in _batches(np.setdiff1d(np.arange(len(likeness.film_C)), known_R)):
         weight_BR = likeness.between(rows_B, known_R) @ inverse_RR
-        votes_BA = weight_BR @ acts_RA.reshape(len(said), -1)
-        for row, share_S, vote_A in zip(rows_B.tolist(), votes.shares(weight_BR), votes_BA, strict=True):
+        act_BA = weight_BR @ votes.act_RA
+        for row, share_S, act_A in zip(rows_B.tolist(), votes.shares(weight_BR), act_BA, strict=True):
             best = int(share_S.argmax())
             characters = votes.sets[best]
-            found[row] = Guess(characters, votes.actor(characters, vote_A), _confidence(float(share_S[best])))
+            found[row] = Guess(characters, votes.actor(characters, act_A), _confidence(float(share_S[best])))
     return found
 
 
