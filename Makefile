@@ -12,7 +12,7 @@ test-slow: WORKERS = $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 2)
 # bytecode at installation: else every start under PYTHONDONTWRITEBYTECODE, set in many images, compiles torch anew
 INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --constraint constraints.txt --editable
 
-.PHONY: help play demo demo-eval miniature install install-flow install-train install-evaluate install-cloud install-ray install-dev lmdeploy-env test test-slow test-all test-nightly bench bench-model bench-speeds bench-learning bench-motion bench-camera bench-scenes bench-season bench-real bench-sampling bench-tokenizer bench-captions bench-review bench-clips bench-embeddings bench-training bench-metrics bench-eval soak constraints constraints-lmdeploy clean
+.PHONY: help play demo demo-eval miniature install install-flow install-train install-evaluate install-cloud install-ray install-dev lmdeploy-env test test-slow test-all test-nightly bench bench-model bench-speeds bench-learning bench-motion bench-camera bench-scenes bench-season bench-real bench-sampling bench-tokenizer bench-captions bench-review bench-cast bench-clips bench-embeddings bench-training bench-metrics bench-eval soak constraints constraints-lmdeploy clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-22s %s\n", $$1, $$2}'
@@ -125,6 +125,9 @@ bench-review: install-dev  ## first grid, clip, filter and search of the review 
 
 bench-embeddings: install-dev  ## search of 100,000 embedded clips; PICTURES=NETWORK CLIPS=DIR: cost of a clip
 	$(BIN)/python -m benchmarks.embeddings $(if $(PICTURES),--pictures $(PICTURES) --clips $(CLIPS),--search 100000)
+
+bench-cast: install-dev  ## characters carried from a few reviewed clips; DATA=DIR of Big Buck Bunny, built
+	$(BIN)/python -m benchmarks.cast --dataset $(DATA)
 
 bench-clips: install-dev  ## CPU and memory of a notebook and of `animegamer clips` on 100,000 clips
 	$(BIN)/python -m benchmarks.clips

@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pipeline.core.errors import UserError
 from pipeline.core.records import Caption, Clip, faults_of
 from pipeline.core.store import Dataset
+from pipeline.publish.carried_characters import NEXT, carry_through
 from pipeline.reviews.applied import Reviews, applied_standings, is_in_cast, matched_reviews
 from pipeline.reviews.clips import ReviewableClip, reviewable
 from pipeline.reviews.decisions import (
@@ -137,13 +138,24 @@ class ReviewedClips:
     def rows(self) -> list[dict[str, Any]]:
         """Return a row per clip for the page, in time order; those shown as neighbours only have no place."""
         clips = list(self._clips.values())
-        doubts = {} if self.task.blind else doubts_of(clips, self._record.edges)
+        doubts = {} if self.task.blind else self._doubts(clips)
         rows = []
         for place in _with_neighbours([clip.clip_id in self._places for clip in clips]):
             clip = clips[place]
             answers = {} if self.task.blind else _answers(clip, doubts[clip.clip_id])
             rows.append({**_identity(clip), "place": self._places.get(clip.clip_id), **answers})
         return rows
+
+    def _doubts(self, clips: Sequence[ReviewableClip]) -> dict[str, list[Doubt]]:
+        """Return the doubts about each clip; if there are vectors, the clips that tell the most about others lead."""
+        doubts = doubts_of(clips, self._record.edges)
+        carried = carry_through(self.dataset, self.reviews.standings)
+        for clip_id, guess in carried.guesses.items():
+            names = ", ".join(guess.characters) or "nobody"
+            doubts[clip_id].append(Doubt(f"looks like {names}, {guess.confidence:.0%} sure", 0))
+        for place, clip_id in enumerate(carried.next_clips):
+            doubts[clip_id].append(Doubt("its review tells much about other clips", 10 + NEXT - place))
+        return doubts
 
     def standings(self) -> dict[str, dict[str, Any]]:
         """Return the standing of every reviewed field, by clip id, as the file is now."""

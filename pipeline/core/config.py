@@ -282,6 +282,11 @@ class ReviewSettings(Settings):
     file: Annotated[str | None, AfterValidator(_absolute)] = Field(
         None, description="file of the decisions, perhaps in git [default: review.jsonl in the dataset]"
     )
+    carry: Share | None = Field(
+        None,
+        description="least confidence at which clips that look like reviewed ones get their characters; needs "
+        "`[embed] pictures` [default: never]",
+    )
 
 
 class ShardSettings(Settings):

@@ -33,8 +33,8 @@ class EmbedSettings(Settings):
 
     pictures: Network = Field(
         None,
-        description="encoder of pictures, as Xenova/clip-vit-base-patch16 (345 MB, licence not stated) or "
-        "Xenova/siglip-base-patch16-224 [default: none]",
+        description="encoder of pictures: own (ships with the package), or as Xenova/clip-vit-base-patch16 (345 MB, "
+        "licence not stated) or Xenova/siglip-base-patch16-224 [default: none]",
     )
     words: Network = Field(None, description="its text half, for `clips --like-words`: the same id [default: none]")
     figures: Network = Field(

@@ -22,6 +22,7 @@ from pipeline.pages import CARD_VERSION, REPORT_VERSION
 from pipeline.plan.film_stages import STAGE_NAMES, refuse_to_publish
 from pipeline.plan.identify import known_film
 from pipeline.publish import shards
+from pipeline.publish.carried_characters import captions_by_likeness, carry_through
 from pipeline.publish.samples import EPISODE, SHARD_SCHEMA
 from pipeline.publish.vocabulary import load_vocabulary
 from pipeline.reviews.applied import (
@@ -84,6 +85,13 @@ class Select:
             reviewed = carried_over(reviewed, verdicts)
             made = {film.film_id: tuple((film.captions or {}).values()) for film in facts}
             captions = captions_of_copies(made, verdicts)
+        if (least := self.config.review.carry) is not None:
+            guesses = carry_through(dataset, reviews.standings, most=0).guesses
+            for folder in folders:
+                machine = {row.clip_id: row for row in folder.read("captions", Caption)}
+                copies = {row.clip_id: row for row in captions.get(folder.film_id, ())}
+                found = captions_by_likeness((machine | copies).values(), guesses, least, record.cast)
+                captions[folder.film_id] = list((copies | {row.clip_id: row for row in found}).values())
         changed = False
         for folder in folders:
             changed |= save_published(folder, TABLE, reviewed[folder.film_id])

@@ -2,6 +2,7 @@
 
     found = find_network("deepghs/ccip_onnx/ccip-caformer-24-randaug-pruned", "characters", fetch=True)
     found.network, found.sha256, found.beside["config.json"]
+    find_network(OWN, "pictures", fetch=False)      ships with the package (`python -m benchmarks.cast.network`)
 
 An id of the hub may end in a folder of the repository. What the hub sends is trusted at the first fetch only: its hash
 is written into `networks.json` in the dataset, and every later build compares it.
@@ -32,7 +33,8 @@ _NAMES: dict[NetworkRole, tuple[str, ...]] = {
 """Names of a network in its folder, the first that is there counts: of transformers.js, and of deepghs."""
 _BESIDE = ("preprocessor_config.json", "config.json", "tokenizer.json")
 _OF_HUB = re.compile(r"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:/([\w.-][\w./-]*))?")
-PINS = "networks.json"
+PINS, OWN = "networks.json", "own"
+_OWN = Path(__file__).with_name("pictures.onnx")
 
 
 class NotHereError(UserError):
@@ -61,7 +63,7 @@ def find_network(source: str, role: NetworkRole, *, fetch: bool) -> NetworkFiles
     """Find the files of a network.
 
     Args:
-        source: id on the hub, folder or ONNX file.
+        source: id on the hub, folder, ONNX file, or `own`.
         role: use of the network, which decides the names to look for in a folder.
         fetch: fetch what is missing from the hub; otherwise its cache on this machine must have it.
 
@@ -70,6 +72,8 @@ def find_network(source: str, role: NetworkRole, *, fetch: bool) -> NetworkFiles
         NotHereError: without `fetch`, the cache lacks it.
     """
     path = Path(source)
+    if source == OWN and role == "pictures":
+        return NetworkFiles(source, _OWN, {"preprocessor_config.json": _OWN.with_suffix(".json")})
     if path.is_file():
         return NetworkFiles(source, path, _beside(path.parent))
     if path.is_dir():

@@ -18,7 +18,11 @@ from pipeline.core.records import Clip
 from pipeline.core.stage import make, perform, why_stale
 from pipeline.stages.embed import Embed
 from pipeline.stages.embedding import network_files
+<<<<<<< HEAD
 from pipeline.stages.embedding.network_files import NetworkFiles, NotHereError, check_pins, find_network
+=======
+from pipeline.stages.embedding.network_files import OWN, NetworkFiles, check_pins, find_network
+>>>>>>> 425b19d3 (Ship a network of pictures, and carry reviewed characters to clips that look alike)
 from pipeline.stages.embedding.networks import OnnxPictureEncoder, Preparation, YoloDetector
 from pipeline.video.clip_files import read_clip
 from tests.support import onnx_networks as onnx
@@ -40,6 +44,22 @@ def networks(root: Path) -> EmbedSettings:
     onnx.picture_encoder(root / "ccip" / "model_feat.onnx", side=24, names=("input", "output"), seed=1)
     named = {"pictures": root / "clip", "figures": root / "person", "characters": root / "ccip"}
     return EmbedSettings.model_validate({key: str(path) for key, path in named.items()})
+
+
+def test_the_network_of_the_package_needs_no_hub_and_tells_pictures_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    found = find_network(OWN, "pictures", fetch=False)
+    assert found.network.stat().st_size < 4_000_000
+    dice = np.random.default_rng(0)
+    scene = np.full((120, 180, 3), (200, 160, 90), np.uint8)
+    scene[40:100, 60:110] = 40, 40, 220
+    moved = np.roll(scene, 30, axis=1)
+    other = dice.integers(0, 256, (480, 720, 3)).astype(np.uint8)
+    alike = (vectors_ND := OnnxPictureEncoder(found).vectors([scene, moved, other])) @ vectors_ND.T
+    assert np.allclose(np.diagonal(alike), 1, atol=1e-5)
+    assert alike[0, 1] > 0.6 > 0.3 > alike[0, 2]
+    with pytest.raises(UserError, match="own: no such file or folder"):
+        find_network(OWN, "figures", fetch=False)
 
 
 def test_pictures_and_figures_of_a_film_are_embedded_once(tmp_path: Path) -> None:
