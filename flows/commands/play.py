@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,7 +16,10 @@ from flows.console.terminal import say
 from models.engine_options import EngineOptions, Sampler
 from pipeline.core.errors import UserError
 
-MODEL_ONLY = ("serve", "port", "open", "steps", "guidance", "sampler", "compile")
+if TYPE_CHECKING:
+    from flows.web.rules import Rules
+
+MODEL_ONLY = ("serve", "port", "open", "rules", "steps", "guidance", "sampler", "compile")
 """Options that a baseline does not have; its steps and guidance are in its `baseline.json`."""
 
 
@@ -39,6 +42,13 @@ def play(
     serve: Annotated[bool, typer.Option("--serve", help="Serve a page to play on, on this machine only.")] = False,
     port: Port = 8731,
     open: Annotated[bool, typer.Option("--open", help="With --serve: open the page in the browser.")] = False,
+    rules: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[on|off|FILE]",
+            help="With --serve: rules of the game, or a TOML file with others. [default: on for the packaged model]",
+        ),
+    ] = None,
     steps: Annotated[
         int | None,
         typer.Option(
@@ -91,13 +101,14 @@ def play(
     if serve:
         _refuse(context, ("seed",), "goes with --game, not with --serve")  # each game of the page has another seed
     else:
-        _refuse(context, ("port", "open"), "goes with --serve, not with --game")
+        _refuse(context, ("port", "open", "rules"), "goes with --serve, not with --game")
     if game and not out:
         raise UserError("--game needs --out: the folder for the shots")
     if agent and not checkpoint:
         raise UserError("--agent needs --checkpoint: the folder of the baseline")
     need_networks()
     _check_paths(checkpoint, game, out, agent)
+    played_by = _rules(rules or ("off" if checkpoint else "on")) if serve else None
     if not checkpoint:
         with importing():
             from models.shipped import shipped
@@ -120,7 +131,14 @@ def play(
             with importing():
                 from flows.web.play_app import serve as serve_page
 
-            serve_page(checkpoint, out or Path("games"), port, options, browse=open)
+            serve_page(checkpoint, out or Path("games"), port, options, rules=played_by, browse=open)
+
+
+def _rules(choice: str) -> Rules | None:
+    """Return the rules to play by: those of the package, none, or those of a file."""
+    from flows.web.rules import SHIPPED, read_rules
+
+    return None if choice == "off" else read_rules(SHIPPED if choice == "on" else Path(choice))
 
 
 def _refuse(context: typer.Context, names: Sequence[str], reason: str) -> None:

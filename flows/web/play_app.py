@@ -13,6 +13,8 @@ DELETE /api/games/ID/drawing              cancel it
 GET    /api/games/ID/drawing.png          its first frames, while the others are decoded
 GET    /api/games/ID/turns/TURN.mp4|.jpg  a shot, and its first frame
 GET    /api/games/ID/films/TURN.mp4       the film of the game from its start to that turn
+GET    /api/games/ID/turns/TURN/standing  under rules: how the characters are, their wishes, and what may come next
+GET    /api/standing                      the same before the first turn
 """
 
 from __future__ import annotations
@@ -49,6 +51,8 @@ from flows.web.page_server import (
     until_stopped,
 )
 from flows.web.play_games import Drawing, Games, Status, UnplayableError, is_disk_full, reason, report
+from flows.web.play_rules import Referee, StandingNow
+from flows.web.rules import Rules
 from flows.web.understanding import TIMES, Reader
 from models.checkpoint import Checkpoint
 from models.config import ModelConfig, Sampling
@@ -112,17 +116,26 @@ class Step(BaseModel):
     early: bool = False
     """The first frames can be fetched."""
     message: str = ""
+    note: str = ""
+    """Reason for which the rules play something else; told to who asked."""
     turn: str | None = None
 
 
 def serve(
-    checkpoint: Path, out: Path, port: int = 8731, options: EngineOptions = EngineOptions(), *, browse: bool = False
+    checkpoint: Path,
+    out: Path,
+    port: int = 8731,
+    options: EngineOptions = EngineOptions(),
+    *,
+    rules: Rules | None = None,
+    browse: bool = False,
 ) -> None:
     """Serve the game page of a checkpoint on this machine until Ctrl-C or SIGTERM.
 
     Args:
         out: each game is stored in a folder under `OUT/games`.
         port: port on 127.0.0.1; 0 is any free port.
+        rules: of the games on the page; None: the values are the model's, and nothing else is at stake.
 
     Raises:
         UserError: the checkpoint cannot be used, or the port is in use; the message names the remedy.
@@ -137,12 +150,13 @@ def serve(
         if browse and has_display():
             webbrowser.open(address_of(listener))
         with closing(games):
-            PageServer(make_app(games, opened.config), games.stop).run(sockets=[listener])
+            PageServer(make_app(games, opened.config, rules), games.stop).run(sockets=[listener])
     say("stopped; every game is kept")
 
 
-def make_app(games: Games, config: ModelConfig) -> FastAPI:
+def make_app(games: Games, config: ModelConfig, rules: Rules | None = None) -> FastAPI:
     """Return the application of the game page and its API for games with a checkpoint of this configuration."""
+    referee = Referee(rules, config) if rules else None
     app = page_app(files("flows.web") / "play_page")
     app.state.games = games
     words = config.model_dump(include={"characters", "motions", "places", "together", "about"})
@@ -150,6 +164,7 @@ def make_app(games: Games, config: ModelConfig) -> FastAPI:
         **words,
         "drawn": how_drawn(games.settings, config.sampling),
         "start": asdict(Values()),
+        "rules": {"turns": rules.turns} if rules else None,
         "times": TIMES,
         "manners": list(ADVERBS.values()),
     }
@@ -167,7 +182,9 @@ def make_app(games: Games, config: ModelConfig) -> FastAPI:
             return ReadDraft(**asdict(reading), tokens=len(games.check(reading.instruction)))
 
     _add_errors(app)
-    _add_games(app, games, reader)
+    _add_games(app, games, reader, referee)
+    if referee:
+        _add_standings(app, referee)
     _add_media(app, games)
     return app
 
@@ -228,7 +245,17 @@ Folder = Annotated[GameFolder, Depends(_folder)]
 PathTurn = Annotated[TurnRecord, Depends(_turn)]
 
 
-def _add_games(app: FastAPI, games: Games, reader: Reader) -> None:
+def _add_standings(app: FastAPI, referee: Referee) -> None:
+    @app.get("/api/standing")
+    def read_opening() -> StandingNow:
+        return referee.opening()
+
+    @app.get("/api/games/{game_id}/turns/{turn_id}/standing")
+    def read_standing(folder: Folder, turn: PathTurn) -> StandingNow:
+        return referee.now(folder, turn)
+
+
+def _add_games(app: FastAPI, games: Games, reader: Reader, referee: Referee | None) -> None:
     @app.post("/api/games", status_code=201)
     def make_game() -> dict[str, str]:
         return {"id": games.make()}
@@ -239,14 +266,17 @@ def _add_games(app: FastAPI, games: Games, reader: Reader) -> None:
         under_way = _step(games, drawing) if drawing and drawing.is_under_way else None
         shown = {"id", "parent", "instruction", "level", "values", "first_frame_seconds"}
         turns = [turn.model_dump(include=shown) for turn in folder.turns]
-        return {"turns": turns, "drawing": under_way, "waited": waited(folder.turns)}
+        fulfilled = {"fulfilled": referee.fulfilled(folder)} if referee else {}
+        return {"turns": turns, "drawing": under_way, "waited": waited(folder.turns), **fulfilled}
 
     @app.post("/api/games/{game_id}/turns", status_code=202)
-    def ask_for_turn(game_id: str, folder: Folder, move: Move) -> Step:  # noqa: ARG001
+    def ask_for_turn(game_id: str, folder: Folder, move: Move) -> Step:
         with _mistakes_of_players():
             check_line(move.instruction)
-            reading = reader.read(move.instruction, first=move.after is None)
-            return _step(games, games.draw(game_id, move.after, reading.instruction))
+            instruction, note = reader.read(move.instruction, first=move.after is None).instruction, ""
+            if referee:
+                instruction, note = referee.ruling(folder, move.after, instruction)
+            return _step(games, games.draw(game_id, move.after, instruction)).model_copy(update={"note": note})
 
     @app.delete("/api/games/{game_id}/drawing")
     def cancel(game_id: str, folder: Folder) -> dict[str, str]:  # noqa: ARG001 - an unknown game has no folder

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -42,9 +42,9 @@ class Reading:
 
 
 class Reader:
-    """Reader of instructions for one checkpoint."""
+    """Reader of instructions for one checkpoint, which may name more motions than its configuration."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, motions: Iterable[str] = ()) -> None:
         self._active = bool(config.other_words)
         self._times = tuple(time for time in TIMES if any(place.startswith(f"{time} ") for place in config.places))
         words: dict[str, tuple[Kind, str]] = {}
@@ -54,7 +54,7 @@ class Reader:
             if not place.startswith(tuple(f"{time} " for time in self._times)):
                 words[place] = ("place", place)
         words |= {time: ("time", time) for time in self._times}
-        words |= {motion: ("motion", motion) for motion in config.motions}
+        words |= {motion: ("motion", motion) for motion in (*motions, *config.motions)}
         words |= {name: ("character", name) for name in config.characters}
         words |= {other: words[meant] for other, meant in config.other_words.items() if meant in words}
         self._phrases = {stems_of(phrase): meant for phrase, meant in words.items()}
@@ -78,7 +78,13 @@ class Reader:
             left_out += tuple(found.get("time", ()))
         return Reading(_line(found), unknown, left_out)
 
-    def _found(self, instruction: str) -> tuple[dict[Kind, list[str]], tuple[str, ...], tuple[str, ...]]:
+    def named(self, text: str) -> dict[Kind, list[str]]:
+        """Return the meanings of a text by kind, in order; only characters may be several. Misspelt words have none."""
+        return self._found(text, guess=False)[0]
+
+    def _found(
+        self, instruction: str, *, guess: bool = True
+    ) -> tuple[dict[Kind, list[str]], tuple[str, ...], tuple[str, ...]]:
         """Return the meanings found, by kind, those that come second, and the words without one."""
         words = [word for word in _words(instruction) if word not in _DETERMINERS]
         stems, at = [_stem(word) for word in words], 0
@@ -88,7 +94,9 @@ class Reader:
         while at < len(words):
             # 1. The longest phrase that begins here, else a word that is nearly one.
             length = next((n for n in range(self._longest, 0, -1) if tuple(stems[at : at + n]) in self._phrases), 0)
-            key: Stems | None = tuple(stems[at : at + length]) if length else self._similar(words[at], stems[at])
+            key: Stems | None = tuple(stems[at : at + length]) if length else None
+            if guess and not key:
+                key = self._similar(words[at], stems[at])
             # 2. A picture has one motion, place and time: the first counts.
             if key:
                 kind, meant = self._phrases[key]

@@ -15,6 +15,9 @@ const chip = (textContent, onclick) => element("button", { type: "button", class
 export class Composer {
   #asking = null; // the player's request, until it is answered
   #waiting = false;
+  #checks = 0; // how often a character was chosen: the one chosen first acts
+  #hindered = {}; // why a character cannot do a motion now
+  #actor = ""; // who acts if the player names nobody
   #together = {}; // words that the training data shows together
   #times = [];
   #manners = []; // adverbs of the motion levels
@@ -120,6 +123,19 @@ export class Composer {
     this.#field.focus();
   }
 
+  /** Takes over who, where and when of an instruction that is played, unless the player has begun to write. */
+  takeOver(instruction) {
+    if (this.mode === "free" || at("motion-text").value.trim()) return;
+    this.#fill({ ...parse(instruction), motion: "" });
+    this.#preview();
+  }
+
+  /** Marks what characters cannot do now; `actor` acts if nobody is named. */
+  hinder(hindered, actor = "") {
+    [this.#hindered, this.#actor] = [hindered, actor];
+    this.#preview();
+  }
+
   get #field() {
     return at(this.mode === "free" ? "free-text" : "motion-text");
   }
@@ -140,7 +156,8 @@ export class Composer {
 
   #characters() {
     const typed = at("someone").value.trim();
-    const checked = [...at("cast").querySelectorAll("input:checked")].map((box) => box.value);
+    const boxes = [...at("cast").querySelectorAll("input:checked")];
+    const checked = boxes.sort((one, other) => one.dataset.when - other.dataset.when).map((box) => box.value);
     return typed && !checked.includes(typed) ? [...checked, typed] : checked;
   }
 
@@ -155,12 +172,18 @@ export class Composer {
   #choose(name) {
     const boxes = [...at("cast").querySelectorAll("input[type=checkbox]")];
     const known = boxes.find((box) => box.value.toLowerCase() === name.toLowerCase());
-    if (known) known.checked = true;
+    if (known) this.#check(known);
     else this.#chip(name, true);
   }
 
+  #check(box) {
+    [box.checked, box.dataset.when] = [true, ++this.#checks];
+  }
+
   #chip(name, checked) {
-    const box = element("input", { type: "checkbox", value: name, checked });
+    const box = element("input", { type: "checkbox", value: name });
+    box.oninput = () => box.checked && this.#check(box); // before the form's, which composes
+    if (checked) this.#check(box);
     at("someone").before(element("label", { className: "chip" }, box, element("span", { textContent: name })));
   }
 
@@ -221,6 +244,7 @@ export class Composer {
       box.parentElement.classList.toggle("unmet", this.#unmet([box.value], motion, place).some(([name]) => name === box.value));
     for (const button of at("motions").children)
       button.classList.toggle("unmet", this.#unmet(names, button.textContent, place).some((pair) => pair.includes(button.textContent)));
+    for (const button of at("motions").children) button.classList.toggle("hindered", Boolean(this.#hindrance(names, button.textContent)));
     for (const button of at("places").children)
       button.classList.toggle("unmet", this.#unmet(names, motion, button.textContent).some((pair) => pair.includes(button.textContent)));
   }
@@ -246,7 +270,13 @@ export class Composer {
     if (written !== this.instruction) return;
     at("length").textContent = length;
     at("understood").textContent = understood;
-    this.#nameUnmet(parse(meant));
+    const fields = parse(meant);
+    at("hindrance").textContent = fields ? this.#hindrance(fields.characters, without(this.#manners, fields.motion)) : "";
+    this.#nameUnmet(fields);
+  }
+
+  #hindrance([actor], motion) {
+    return this.#hindered[actor ?? this.#actor]?.[motion] ?? "";
   }
 
   #nameUnmet(fields) {

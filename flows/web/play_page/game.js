@@ -9,6 +9,9 @@ export const readGame = (game) => ask(`api/games/${game}`);
 export const play = (game, after, instruction) => post(`api/games/${game}/turns`, { after, instruction });
 export const cancel = (game) => ask(`api/games/${game}/drawing`, { method: "DELETE" });
 
+/** How the characters of a game are after a turn, and what may come next; before the first turn without a game. */
+export const readStanding = (game, turn) => ask(turn ? `api/games/${game}/turns/${turn}/standing` : "api/standing");
+
 export const videoOf = (game, turn) => `api/games/${game}/turns/${turn}.mp4`;
 export const posterOf = (game, turn) => `api/games/${game}/turns/${turn}.jpg`;
 export const earlyOf = (game) => `api/games/${game}/drawing.png?${Date.now()}`;
@@ -29,9 +32,11 @@ export function follow(game, report) {
 
 /** The turns as a tree. A branch is the way from a first turn to one that has no next. */
 export class Tree {
-  constructor(turns, start) {
+  /** `start`: the values before the first turn, null under rules; `fulfilled`: the wishes that came true, by turn. */
+  constructor(turns, start, fulfilled = {}) {
     this.turns = new Map(turns.map((turn) => [turn.id, turn]));
     this.start = start;
+    this.fulfilled = fulfilled;
     this.children = new Map();
     for (const turn of turns) {
       const siblings = this.children.get(turn.parent) ?? [];
@@ -87,8 +92,9 @@ export class Tree {
     return path[path.findLastIndex((turn) => this.ways(turn.parent) > 1)] ?? path.at(-1);
   }
 
-  /** By how much a turn changed the three values. */
+  /** By how much a turn changed the three values; under rules they are the characters'. */
   changes(turn) {
+    if (!this.start) return {};
     const before = this.get(turn.parent)?.values ?? this.start;
     return Object.fromEntries(Object.entries(turn.values).map(([name, value]) => [name, value - before[name]]));
   }

@@ -5,12 +5,14 @@ import { Composer } from "./composer.js";
 import * as api from "./game.js";
 import { forget, keep, kept, Tree } from "./game.js";
 import { at, counted, element } from "./page.js";
+import { Rules } from "./rules.js";
 import { Screen, showValues } from "./screen.js";
 import { showBranches, showShelf, showStrip } from "./story.js";
 import { signed, told } from "./words.js";
 
 const screen = new Screen();
 const composer = new Composer(play, cancel);
+const rules = new Rules(play, composer);
 
 let info = null;
 let game = null; // id, or null before the first turn
@@ -29,7 +31,8 @@ function show() {
   const forks = head !== null && tree.ways(head) > 0;
   document.title = turn ? `${path.length}. ${told(tree.get(head).instruction).slice(0, 60)} – AnimeGamer` : "AnimeGamer";
   screen.show(game, turn, turn ? tree.path(viewed).length : 0);
-  showValues(turn?.values ?? info.start, turn ? tree.changes(turn) : {});
+  if (info.rules) rules.show(game, viewed, head);
+  else showValues(turn?.values ?? info.start, turn ? tree.changes(turn) : {});
   composer.ask(turn === undefined);
   showFork(forks, path.length);
   showTakes(turn);
@@ -119,7 +122,9 @@ async function draw(after, instruction, sent = null) {
   const stays = here();
   try {
     const drawing = await api.play(game, after, instruction);
-    if (stays()) followDrawing(drawing, sent);
+    if (!stays()) return;
+    composer.hint(drawing.note);
+    followDrawing(drawing, sent);
   } catch (error) {
     const message = said(error);
     if (!stays()) return;
@@ -221,23 +226,33 @@ const said = (error) => {
   return error.message;
 };
 
-function take(id, { turns, waited }) {
+function take(id, { turns, waited, fulfilled }) {
   game = id;
   at("waited").title = waited;
-  tree = new Tree(turns, info.start);
+  tree = new Tree(turns, info.rules ? null : info.start, fulfilled);
 }
 
 async function begin() {
   try {
     info = await api.readInfo();
     composer.offer(info);
+    if (info.rules) announce(info.rules);
     await open();
   } catch (error) {
     composer.complain(said(error));
   }
 }
 
-const NOTHING = { turns: [], drawing: null, waited: "" };
+const NOTHING = { turns: [], drawing: null, waited: "", fulfilled: {} };
+
+/** Says on the title card that something is at stake. */
+function announce({ turns }) {
+  document.body.classList.add("ruled");
+  at("values").hidden = true;
+  const [kicker, , goal] = at("card").children;
+  kicker.textContent = turns ? `A story of ${counted(turns, "turn")}` : "An endless game";
+  goal.textContent = "Make wishes come true, and let nobody tire, be lonely or bored.";
+}
 
 /** Opens what the address names: `#`, `#GAME` or `#GAME/TURN`. */
 async function open() {
@@ -270,7 +285,8 @@ at("continue").onclick = () => {
   composer.focus();
 };
 at("newest").onclick = () => goTo(head);
-at("new").onclick = () => (location.hash = "");
+at("new").onclick = at("another").onclick = () => (location.hash = "");
+at("watch").onclick = () => screen.showFilm(api.filmOf(game, head));
 addEventListener("hashchange", () => (arrived = open()));
 document.addEventListener("visibilitychange", () => document.hidden || refresh());
 

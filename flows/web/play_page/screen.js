@@ -32,10 +32,23 @@ export class Screen {
     at("motion").dataset.level = turn.level;
     if (this.#shown === `${game}/${turn.id}`) return;
     this.#shown = `${game}/${turn.id}`;
+    this.video.loop = true;
     this.video.poster = posterOf(game, turn.id);
     this.video.src = videoOf(game, turn.id);
     this.video.setAttribute("aria-label", told(turn.instruction));
     this.#label();
+  }
+
+  /** Plays the film of a game once, in place of a shot. */
+  showFilm(source) {
+    this.#shown = "";
+    this.video.loop = false;
+    this.video.removeAttribute("poster");
+    this.video.src = source;
+    at("edge").hidden = at("takes").hidden = true;
+    at("subtitle").textContent = "The film of your game";
+    this.video.setAttribute("aria-label", "The film of your game");
+    return this.video.play();
   }
 
   /** Plays the shot from its start, unless the player asked their system for less motion. */

@@ -16,13 +16,14 @@ export function showStrip(game, tree, path, viewed, look) {
 }
 
 function frame(game, tree, turn, number, isViewed, look) {
-  const changes = Object.entries(tree.changes(turn)).filter(([, by]) => by);
+  const changes = Object.entries(tree.changes(turn)).filter(([, by]) => by).map(([name, by]) => `${name} ${signed(by)}`);
+  const granted = (tree.fulfilled[turn.id] ?? []).map((said) => element("span", { className: "granted", title: said, textContent: "a wish came true" }));
   const button = element("button", { type: "button" },
     element("img", { src: posterOf(game, turn.id), alt: "", loading: "lazy", width: 96, height: 64 }),
     element("span", { className: "number", textContent: number }),
     element("span", {},
       element("span", { className: "told", textContent: told(turn.instruction) }),
-      element("span", { className: "did" }, ...changes.map(([name, by]) => element("span", { textContent: `${name} ${signed(by)}` })))));
+      element("span", { className: "did" }, ...granted, ...changes.map((textContent) => element("span", { textContent })))));
   button.onclick = () => look(turn.id);
   const item = element("li", { value: number }, button);
   if (isViewed) item.ariaCurrent = "true";

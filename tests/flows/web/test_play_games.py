@@ -201,6 +201,7 @@ def test_games_outlive_the_server_and_belong_to_their_checkpoint(tmp_path: Path)
                 "left_seconds": None,
                 "early": False,
                 "message": "",
+                "note": "",
                 "turn": None,
             }
         ]

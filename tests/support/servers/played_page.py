@@ -24,6 +24,7 @@ from flows.game.records import GameSettings
 from flows.web.page_server import PageServer, address_of, listening
 from flows.web.play_app import make_app
 from flows.web.play_games import Games
+from flows.web.rules import Rules
 from models.config import ModelConfig, tiny_config
 from models.engine_options import PartProgress, unwatched
 from models.tokens import PastTurn, State
@@ -139,11 +140,12 @@ def served(
     port: int = 0,
     checkpoint: str = "gradients",
     config: ModelConfig = CONFIG,
+    rules: Rules | None = None,
 ) -> Iterator[Served]:
-    """Serve the page of the games in a folder on a free port."""
+    """Serve the page of the games in a folder on a free port, by default without rules."""
     engine = engine or GradientEngine()
     games = Games(folder / "games", engine, settings(checkpoint), check)
-    with closing(games), serving(PageServer(make_app(games, config), games.stop), port) as address:
+    with closing(games), serving(PageServer(make_app(games, config, rules), games.stop), port) as address:
         yield Served(address, games, engine)
 
 
