@@ -18,11 +18,7 @@ from pipeline.core.records import Clip
 from pipeline.core.stage import make, perform, why_stale
 from pipeline.stages.embed import Embed
 from pipeline.stages.embedding import network_files
-<<<<<<< HEAD
-from pipeline.stages.embedding.network_files import NetworkFiles, NotHereError, check_pins, find_network
-=======
-from pipeline.stages.embedding.network_files import OWN, NetworkFiles, check_pins, find_network
->>>>>>> 425b19d3 (Ship a network of pictures, and carry reviewed characters to clips that look alike)
+from pipeline.stages.embedding.network_files import OWN, NetworkFiles, NotHereError, check_pins, find_network
 from pipeline.stages.embedding.networks import OnnxPictureEncoder, Preparation, YoloDetector
 from pipeline.video.clip_files import read_clip
 from tests.support import onnx_networks as onnx
