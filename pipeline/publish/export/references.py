@@ -48,11 +48,12 @@ class Portrait:
 
     def widened(self, width: int, height: int) -> bytes:
         """Return the JPEG file with gray at two sides, in the shape of a clip: trainers crop to it."""
-        picture_HWC = cv2.imdecode(np.frombuffer(self.content, np.uint8), cv2.IMREAD_COLOR)
+        picture_HWC = np.asarray(cv2.imdecode(np.frombuffer(self.content, np.uint8), cv2.IMREAD_COLOR), np.uint8)
         high, wide = picture_HWC.shape[:2]
         more = max(0, round(high * width / height) - wide), max(0, round(wide * height / width) - high)
         sides = (more[1] // 2, more[1] - more[1] // 2, more[0] // 2, more[0] - more[0] // 2)
-        return _jpeg(cv2.copyMakeBorder(picture_HWC, *sides, cv2.BORDER_CONSTANT, value=(_GROUND,) * 3))
+        wide_HWC = cv2.copyMakeBorder(picture_HWC, *sides, cv2.BORDER_CONSTANT, value=(_GROUND,) * 3)
+        return _jpeg(np.asarray(wide_HWC, np.uint8))
 
 
 @dataclass(frozen=True)
