@@ -52,8 +52,8 @@ class Portrait:
         high, wide = picture_HWC.shape[:2]
         more = max(0, round(high * width / height) - wide), max(0, round(wide * height / width) - high)
         sides = (more[1] // 2, more[1] - more[1] // 2, more[0] // 2, more[0] - more[0] // 2)
-        wider_HWC = cv2.copyMakeBorder(picture_HWC, *sides, cv2.BORDER_CONSTANT, value=(_GROUND,) * 3)
-        return _jpeg(np.asarray(wider_HWC, np.uint8))
+        wide_HWC = cv2.copyMakeBorder(picture_HWC, *sides, cv2.BORDER_CONSTANT, value=(_GROUND,) * 3)
+        return _jpeg(np.asarray(wide_HWC, np.uint8))
 
 
 @dataclass(frozen=True)
