@@ -18,7 +18,7 @@ _MOST_NAMES = 8
 
 @dataclass(frozen=True, slots=True)
 class Deed:
-    """What an instruction says; an empty text where it says nothing."""
+    """Meaning of an instruction; an empty text where it says nothing."""
 
     who: tuple[str, ...] = ()
     """The first one acts."""

@@ -116,7 +116,7 @@ class Step(BaseModel):
     """The first frames can be fetched."""
     message: str = ""
     note: str = ""
-    """Why the rules play something else than was asked; told to who asked."""
+    """Reason for which the rules play something else; told to who asked."""
     turn: str | None = None
 
 

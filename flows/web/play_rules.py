@@ -69,7 +69,7 @@ class StandingNow(BaseModel):
     suggestions: tuple[Suggestion, ...] = ()
     surprise: str | None = None
     hindered: dict[str, dict[str, str]] = {}
-    """Why a character cannot do a motion now, by both."""
+    """Reason for which a character cannot do a motion now, by both."""
     ending: Ending | None = None
 
 

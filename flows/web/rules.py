@@ -44,7 +44,7 @@ class Needs(Settings):
 
 
 class MotionRule(Points):
-    """What a motion gives to the character that does it, and what it needs."""
+    """Gains of the character that does a motion, and the values that it needs."""
 
     needs: Needs = Needs()
     instead: tuple[Name, ...] = ()
@@ -123,4 +123,4 @@ def read_rules(path: Path) -> Rules:
     except FileNotFoundError as error:
         raise UserError(f"{path} does not exist; name a table of rules, or leave --rules out") from error
     except ValidationError as error:
-        raise UserError(f"{path} is not valid: {faults_of(error)}; compare it with {SHIPPED}") from error
+        raise UserError(f"{path} is not valid ({faults_of(error)}); compare it with {SHIPPED}") from error

@@ -65,7 +65,7 @@ class OpenWish:
     opened: int = 0
     """Turn after which it was opened."""
     seen: tuple[str, ...] = ()
-    """What has counted so far, one entry a time."""
+    """Turns that have counted so far, one entry each."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,7 +76,7 @@ class Standing:
     people: Mapping[str, Person] = field(default_factory=dict)
     """Characters that have appeared, in order."""
     deed: Deed = NOTHING
-    """What happened last; who, where and when as they still hold."""
+    """Last deed; who, where and when as they still hold."""
     wishes: tuple[OpenWish, ...] = ()
     opened: int = 0
     """Wishes that were opened so far."""
@@ -91,7 +91,7 @@ class Ruling(NamedTuple):
 
     instruction: str
     note: str = ""
-    """Why another motion is played; empty if none is."""
+    """Reason for another motion; empty if none is played."""
 
 
 class Tale:

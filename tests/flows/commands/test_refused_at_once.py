@@ -50,6 +50,8 @@ ANSWERS = {
     ("play", "--checkpoint", "nothing", *GAME, "--out", "out", "--agent", "gc"): "animegamer: nothing is not a",
     ("play", "--game", "no.txt", "--out", "out"): "animegamer: no.txt cannot be read: No such file or directory",
     ("play", *GAME, "--out", "file"): "animegamer: file is a file; name another --out",
+    ("play", "--serve", "--rules", "no.toml"): "animegamer: no.toml does not exist; name a table of rules",
+    ("play", "--serve", "--rules", "bad.toml"): "animegamer: bad.toml is not valid (shot: Extra inputs",
     ("evaluate", "run", "out", "--benchmark", "no", "--agent", "a=clips"): "animegamer: no cannot be read",
     ("evaluate", "run", "out", *AGENT, "--agent", "b=set"): "animegamer: set holds no checkpoint (config.json),",
     ("evaluate", "run", "out", *AGENT, "--steps", "30"): "animegamer: steps must divide 1000",
