@@ -156,9 +156,12 @@ def drawn_figures(casts: int, pictures: int, seed: int = 0) -> Iterator[Picture]
 
 
 def _look(dice: Random) -> Character:
-    colours = [tuple(dice.randint(*_COLOURS) for _ in range(3)) for _ in range(5)]
+    hair, eyes, top, bottom, accent = (_colour(dice) for _ in range(5))
     any_look = dice.choice(list(CAST.values()))
-    hair, eyes, top, bottom, accent = colours
     return replace(
         any_look, hair_colour=hair, eyes=eyes, top=top, bottom=bottom, accent=accent, skirt=dice.random() < 0.5
     )
+
+
+def _colour(dice: Random) -> tuple[int, int, int]:
+    return dice.randint(*_COLOURS), dice.randint(*_COLOURS), dice.randint(*_COLOURS)
