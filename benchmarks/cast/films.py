@@ -91,7 +91,8 @@ def _apart(clip: Clip, time: float) -> float:
 
 def _picture(folder: FilmFolder, clip: Clip, time: float) -> Picture:
     frame = min(max(int((time - clip.start_seconds) * clip.fps), 0), clip.frames - 1)
-    return read_clip_in_part(folder.clip_path(clip.clip_id), lambda _: [frame])[1][0]
+    picture: Picture = read_clip_in_part(folder.clip_path(clip.clip_id), lambda _: [frame])[1][0]
+    return picture
 
 
 def drawn_world() -> FilmClips:
