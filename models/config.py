@@ -155,7 +155,7 @@ RELEASED_CONVENTIONS = Conventions(readout_shift=3, doubled_end_tag=True, guidan
 
 
 class LevelScale(Settings):
-    """How the motion levels of the training data were measured, for an evaluation without the dataset."""
+    """Measurement of the motion levels of the training data, for an evaluation without the dataset."""
 
     edges: tuple[float, float, float, float] = Field(description="upper edges of levels 1 to 4 in px per step")
     dis_scale: float | None = Field(None, description="scale of clips for the optical flow by DIS; null: its default")
