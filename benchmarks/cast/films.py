@@ -156,7 +156,7 @@ def drawn_figures(casts: int, pictures: int, seed: int = 0) -> Iterator[Picture]
 
 
 def _look(dice: Random) -> Character:
-    colours = [tuple(dice.randint(*_COLOURS) for _ in range(3)) for _ in range(5)]
+    colours = [(dice.randint(*_COLOURS), dice.randint(*_COLOURS), dice.randint(*_COLOURS)) for _ in range(5)]
     any_look = dice.choice(list(CAST.values()))
     hair, eyes, top, bottom, accent = colours
     return replace(

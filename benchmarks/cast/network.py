@@ -138,7 +138,7 @@ class _Graph:
         self.model.CopyFrom(trunk)
         name = self.model.graph.input[0].name
         del self.model.graph.input[:], self.model.graph.output[:], self.model.graph.value_info[:]
-        shape = ["batch_size", 3, HEIGHT, WIDTH]
+        shape: list[str | int | None] = ["batch_size", 3, HEIGHT, WIDTH]
         self.model.graph.input.append(helper.make_tensor_value_info("pixel_values", TensorProto.FLOAT, shape))
         turned = helper.make_node("Gather", ["pixel_values", self.constant(np.array([2, 1, 0]))], [name], axis=1)
         self.model.graph.node.insert(0, turned)
