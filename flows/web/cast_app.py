@@ -12,6 +12,7 @@ GET  /api/figures/PLACE.jpg   a figure, cut out of its clip
 
 from __future__ import annotations
 
+import threading
 import webbrowser
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -195,8 +196,10 @@ def _thumbs(page: CastPage) -> Callable[[str], Mapping[int, bytes]]:
     for place, figure in enumerate(page.figures.items):
         of_clip.setdefault(figure.clip.clip_id, []).append(place)
 
+    one_at_a_time = threading.Lock()  # a browser asks for the figures of a clip at once, and names must not wait
+
     @lru_cache(_CLIPS_KEPT)
-    def thumbs(clip_id: str) -> Mapping[int, bytes]:
+    def of_one(clip_id: str) -> Mapping[int, bytes]:
         places, found = of_clip[clip_id], {}
         for number, picture_HWC in cut_out(page.dataset, [page.figures.items[place] for place in places]):
             scale = min(1.0, THUMB_HEIGHT / picture_HWC.shape[0])
@@ -204,6 +207,10 @@ def _thumbs(page: CastPage) -> Callable[[str], Mapping[int, bytes]]:
             small_HWC = cv2.resize(picture_HWC, (width, height), interpolation=cv2.INTER_AREA)
             found[places[number]] = cv2.imencode(".jpg", small_HWC)[1].tobytes()
         return found
+
+    def thumbs(clip_id: str) -> Mapping[int, bytes]:
+        with one_at_a_time:
+            return of_one(clip_id)
 
     return thumbs
 

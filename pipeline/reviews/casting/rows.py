@@ -39,7 +39,7 @@ from pipeline.reviews.casting.names import (
 )
 
 Names = tuple[str, ...]
-NEAR_REACH, NEAR_RATIO = 2.0, 1.25
+NEAR_REACH, NEAR_RATIO = 1.5, 1.25
 """A proposal is near within this many times the usual distance, if other names are this many times as far."""
 
 
@@ -149,12 +149,13 @@ class Casting:
             return True
 
     def names(self) -> list[tuple[str, int]]:
-        """Return all names with the number of their figures, the most first; names of the cast folder too."""
-        counts = dict.fromkeys(self.references, 0)
+        """Return the names of the cast folder, then others in the order of their first use, with their figures."""
+        used = (name for line in self._known.content().actions() for name in line.names)
+        counts = dict.fromkeys((*self.references, *used), 0)  # a steady order: number keys stand for names
         for standing in self.standings():
             for name in standing.names if standing else ():
-                counts[name] = counts.get(name, 0) + 1
-        return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+                counts[name] += 1
+        return list(counts.items())
 
     def _store(self, actions: Sequence[tuple[Deed, Iterable[int], Sequence[str]]]) -> None:
         with self._lock:
