@@ -22,7 +22,6 @@ from pipeline.pages import CARD_VERSION, REPORT_VERSION
 from pipeline.plan.film_stages import STAGE_NAMES, refuse_to_publish
 from pipeline.plan.identify import known_film
 from pipeline.publish import shards
-from pipeline.publish.carried_characters import captions_by_likeness, carry_through
 from pipeline.publish.samples import EPISODE, SHARD_SCHEMA
 from pipeline.publish.vocabulary import load_vocabulary
 from pipeline.reviews.applied import (
@@ -86,6 +85,8 @@ class Select:
             made = {film.film_id: tuple((film.captions or {}).values()) for film in facts}
             captions = captions_of_copies(made, verdicts)
         if (least := self.config.review.carry) is not None:
+            from pipeline.publish.carried_characters import captions_by_likeness, carry_through  # most carry nothing
+
             guesses = carry_through(dataset, reviews.standings, most=0).guesses
             for folder in folders:
                 machine = {row.clip_id: row for row in folder.read("captions", Caption)}
