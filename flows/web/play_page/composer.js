@@ -13,6 +13,7 @@ const without = (words, text) => text.slice((words.find((word) => text.startsWit
 const chip = (textContent, onclick) => element("button", { type: "button", className: "chip", textContent, onclick });
 
 export class Composer {
+  #play;
   #asking = null; // the player's request, until it is answered
   #waiting = false;
   #checks = 0; // how often a character was chosen: the one chosen first acts
@@ -25,10 +26,11 @@ export class Composer {
   #first = null; // whether the next turn is the first of its game
 
   constructor(play, cancel) {
+    this.#play = play;
     this.form = at("composer");
     this.form.onsubmit = (event) => {
       event.preventDefault();
-      this.#submit(play);
+      this.#submit();
     };
     at("cancel").onclick = cancel;
     at("free-text").onkeydown = (event) => {
@@ -140,15 +142,24 @@ export class Composer {
     return at(this.mode === "free" ? "free-text" : "motion-text");
   }
 
-  #submit(play) {
-    if (this.#waiting || this.#asking) return; // a double click plays once
+  #submit() {
+    if (this.busy) return;
     this.#takeName();
     if (this.mode === "fields" && !at("motion-text").value.trim()) {
       this.complain("Say under Motion what happens.", true);
       this.focus();
       return;
     }
-    const asking = play(this.instruction).finally(() => {
+    this.send(this.instruction);
+  }
+
+  /** Whether an instruction is being played: a double click plays once. */
+  get busy() {
+    return this.#waiting || this.#asking !== null;
+  }
+
+  send(instruction) {
+    const asking = this.#play(instruction).finally(() => {
       if (this.#asking === asking) this.#asking = null;
     });
     this.#asking = asking;

@@ -14,7 +14,7 @@ import { signed, told } from "./words.js";
 const screen = new Screen();
 const composer = new Composer(play, cancel);
 const keeping = new Keep((id) => (location.hash = id));
-const rules = new Rules(play, composer);
+const rules = new Rules(composer);
 
 let info = null;
 let game = null; // id, or null before the first turn
@@ -24,7 +24,7 @@ let viewed = null; // the turn on the screen
 let stopFollowing = null; // while a drawing is followed
 let opened = 0; // how often a game was opened: what was asked for before the last time is no longer of interest
 let opening = false;
-let arrived = null; // the promise that what the address names is open
+let arrived = null; // the promise that what the address names, or the turn just drawn, is here
 
 /** Shows everything as it is now. */
 function show() {
@@ -172,7 +172,10 @@ async function finish(drawing, sent) {
   if (drawing.status === "cancelled") composer.hint("Cancelled. Nothing has changed.");
   else if (drawing.status === "invalid" || drawing.status === "failed")
     composer.complain(drawing.message, drawing.status === "invalid");
-  else await showWhatCame(drawing, sent);
+  else {
+    rules.forget(); // until the new turn is here, a quick player would repeat the last one
+    await (arrived = showWhatCame(drawing, sent));
+  }
 }
 
 /** Reads the game after a drawing was done, or the connection or the server was lost: what is on disk counts. */

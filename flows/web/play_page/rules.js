@@ -9,15 +9,13 @@ const VALUES = { stamina: "stamina", social: "social", entertainment: "fun" };
 const NOTHING = { people: [], wishes: [], fulfilled: [], given_up: [], suggestions: [], surprise: null, hindered: {}, ending: null };
 
 export class Rules {
-  #play;
   #composer;
   #asked = 0; // standings asked for: only the last answer is shown
   #next = NOTHING; // the standing that the next turn goes on from
   #goneOn = new Set(); // endings that the player has left behind
 
-  /** `play` plays an instruction at once. */
-  constructor(play, composer) {
-    [this.#play, this.#composer] = [play, composer];
+  constructor(composer) {
+    this.#composer = composer;
     at("surprise").onclick = () => this.#choose(this.#next.surprise);
     document.addEventListener("keydown", (event) => this.#press(event));
   }
@@ -25,6 +23,7 @@ export class Rules {
   /** Shows the standing after the turn that is viewed, and what may come after the last one. */
   async show(game, viewed, head) {
     const mine = ++this.#asked;
+    this.forget();
     let standings;
     try {
       const next = readStanding(game, head);
@@ -44,6 +43,11 @@ export class Rules {
     this.#showEnding(viewed === head ? next : NOTHING, `${game}/${head}`);
   }
 
+  /** Suggests nothing until the next standing is shown. */
+  forget() {
+    this.#next = NOTHING;
+  }
+
   #suggest(suggestions) {
     at("suggestions").replaceChildren(...suggestions.map(({ instruction, why }, index) => {
       const button = element("button", { type: "button" },
@@ -58,9 +62,9 @@ export class Rules {
   }
 
   #choose(instruction) {
-    if (!instruction || at("play").disabled) return;
+    if (!instruction || this.#composer.busy) return;
     this.#composer.takeOver(instruction);
-    this.#play(instruction);
+    this.#composer.send(instruction);
   }
 
   /** 1 to 3 play a suggestion and 0 a surprise, unless the player is writing. */
