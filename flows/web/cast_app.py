@@ -12,6 +12,7 @@ GET  /api/figures/PLACE.jpg   a figure, cut out of its clip
 
 from __future__ import annotations
 
+import secrets
 import threading
 import webbrowser
 from collections.abc import Callable, Mapping, Sequence
@@ -45,6 +46,8 @@ from pipeline.reviews.casting.rows import Casting, InvalidActionError, Row
 
 PORT = 8733
 THUMB_HEIGHT = 128
+_RUN = secrets.token_hex(4)
+"""Mark of the pictures of this run in their addresses: a place means another figure in the next run."""
 _CLIPS_KEPT = 512
 """Clips whose cut out figures stay in memory."""
 
@@ -127,7 +130,11 @@ class CastPage:
     def write(self) -> dict[str, Any]:
         """Write characters of clips, and pictures of characters, and say what was written."""
         written = write_characters(self.dataset, self.task.review_file, self.casting)
-        pictures = write_references(self.dataset, self.task.cast_folder, self.casting)
+        try:
+            pictures = write_references(self.dataset, self.task.cast_folder, self.casting)
+        except RecordError as error:
+            said = f"The characters are written, but the pictures are not: {error}; build again"
+            raise HTTPException(422, said) from error
         waiting = f", {written.waiting} wait for the names of other figures" if written.waiting else ""
         return {
             "done": f"{written.clips} clips have their characters ({written.lines} lines written to "
@@ -223,7 +230,7 @@ def _info(page: CastPage) -> dict[str, Any]:
         "what": "figure" if page.figures.by_detector else "picture",
         "films": names,
         "figures": [[figure.clip.film_id, round(figure.seconds, 2), _shape(figure.pixels)] for figure in items],
-        "mark": page.figures.network[:8],
+        "mark": _RUN,
         "remarks": page.remarks,
     }
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from flows.console.terminal import say
 from pipeline.core.errors import UserError
 from pipeline.core.records import Caption, Clip, faults_of
 from pipeline.core.store import Dataset
@@ -149,7 +150,11 @@ class ReviewedClips:
     def _doubts(self, clips: Sequence[ReviewableClip]) -> dict[str, list[Doubt]]:
         """Return the doubts about each clip; if there are vectors, the clips that tell the most about others lead."""
         doubts = doubts_of(clips, self._record.edges)
-        carried = carry_through(self.dataset, self.reviews.standings)
+        try:
+            carried = carry_through(self.dataset, self.reviews.standings)
+        except UserError as error:
+            say(f"clips are in the order without likeness: {error}", "yellow")
+            return doubts
         for clip_id, guess in carried.guesses.items():
             names = ", ".join(guess.characters) or "nobody"
             doubts[clip_id].append(Doubt(f"looks like {names}, {guess.confidence:.0%} sure", 0))

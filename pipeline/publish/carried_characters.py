@@ -62,10 +62,10 @@ def carry_through(dataset: Dataset, standings: Mapping[str, Mapping[str, Standin
     }
     guesses = carry(likeness, reviewed)
     doubt_C = np.array([1 - guesses[row].confidence if row in guesses else 1.0 for row in range(len(rows))])
-    seen = [row for row, clip_id in enumerate(vectors.clip_ids) if "characters" in standings.get(clip_id, {})]
+    seen = {row for row, clip_id in enumerate(vectors.clip_ids) if "characters" in standings.get(clip_id, {})}
     return Carried(
-        {vectors.clip_ids[row]: guess for row, guess in guesses.items() if row not in set(seen)},
-        [vectors.clip_ids[row] for row in most_telling(likeness, seen, most, doubt_C)],
+        {vectors.clip_ids[row]: guess for row, guess in guesses.items() if row not in seen},
+        [vectors.clip_ids[row] for row in most_telling(likeness, sorted(seen), most, doubt_C)],
     )
 
 

@@ -33,7 +33,7 @@ _NOISE, _LEAST = 0.1, 0.01
 _SLOPE, _SHIFT = 0.81, 0.26
 """Log odds of a right guess from those of its share; fitted to half of Big Buck Bunny (`benchmarks.cast --fit`)."""
 _AT_ONCE = 2048
-"""Clips to guess at once, and clips among which the next one to review is sought."""
+"""Clips to guess at once, most reviews to guess from, and clips among which the next one to review is sought."""
 
 
 @dataclass(frozen=True)
@@ -155,10 +155,11 @@ def carry(likeness: Likeness, reviewed: Mapping[int, Reviewed]) -> dict[int, Gue
     """Return a guess for every clip that was not reviewed, by its row; none without a reviewed clip."""
     if not reviewed:
         return {}
-    known_R = np.array(sorted(reviewed))
+    every_R = np.array(sorted(reviewed))
+    known_R = _spread(every_R)
     votes, inverse_RR = _Votes.of([reviewed[int(row)] for row in known_R]), likeness.inverse(known_R)
     found: dict[int, Guess] = {}
-    for rows_B in _batches(np.setdiff1d(np.arange(len(likeness.film_C)), known_R)):
+    for rows_B in _batches(np.setdiff1d(np.arange(len(likeness.film_C)), every_R)):
         weight_BR = likeness.between(rows_B, known_R) @ inverse_RR
         act_BA = weight_BR @ votes.act_RA
         for row, share_S, act_A in zip(rows_B.tolist(), votes.shares(weight_BR), act_BA, strict=True):
@@ -179,10 +180,10 @@ def most_telling(
         most: number of clips.
         doubt_C: doubt about each clip, 0..1; None: the same about all.
     """
-    known_R = np.array(sorted(reviewed), np.int64)
-    rest = np.setdiff1d(np.arange(len(likeness.film_C)), known_R)
-    # the variances of all pairs are held at once: in a large dataset, evenly spread clips take part
-    rows = rest if len(rest) <= _AT_ONCE else rest[np.linspace(0, len(rest) - 1, _AT_ONCE).astype(int)]
+    if not most:
+        return []
+    every_R = np.array(sorted(reviewed), np.int64)
+    known_R, rows = _spread(every_R), _spread(np.setdiff1d(np.arange(len(likeness.film_C)), every_R))
     left_CC = likeness.between(rows, rows)
     if len(known_R):
         to_known_CR = likeness.between(rows, known_R)
@@ -208,6 +209,11 @@ def _unit(vectors: Floats) -> Floats:
     length = np.linalg.norm(vectors, axis=-1, keepdims=True)
     unit: Floats = np.where(length > 1e-3, vectors / np.maximum(length, 1e-3), 0).astype(np.float32)
     return unit
+
+
+def _spread(rows: Rows) -> Rows:
+    """Return some of many rows, evenly spread: the likeness of all pairs is held at once."""
+    return rows if len(rows) <= _AT_ONCE else rows[np.linspace(0, len(rows) - 1, _AT_ONCE).astype(int)]
 
 
 def _batches(rows: Rows) -> Iterator[Rows]:

@@ -239,7 +239,7 @@ def comparable(value: Value) -> object:
 
 def _standing(lines: list[Decision]) -> Standing | None:
     """Return the standing of a field from the standing lines of its reviewers, the newest last."""
-    lines = [line for line in lines if not line.reviewer.startswith(BY_CAST)] or lines
+    lines = [line for line in lines if not line.reviewer.startswith(BY_CAST)] or lines[-1:]
     if not lines:
         return None
     voices = {line.reviewer: line.value for line in lines if not line.settles}

@@ -33,7 +33,7 @@ function act(does, { names = [], rows = [], figures = [] } = {}) {
   const isForeseen = ["name", "discard"].includes(does);
   if (isForeseen) take({ ...state, rows: without(rows, new Set(figures)) }); // the next key is for the next row
   else unforeseen += 1;
-  busy = busy.then(async () => {
+  busy = busy.catch(() => {}).then(async () => {
     try {
       const found = await post("api/actions", { does, names, rows, figures, version: state.version });
       take(opened(found));
@@ -103,7 +103,7 @@ const actions = {
   },
   write: () => {
     say("writing");
-    busy = busy.then(async () => {
+    busy = busy.catch(() => {}).then(async () => {
       try {
         say((await post("api/written", {})).done);
       } catch (error) {

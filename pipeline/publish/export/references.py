@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 
+from pipeline.captions.cast import name_fault
 from pipeline.core.store import Dataset
 from pipeline.publish.seen_clips import SeenClip
 from pipeline.reviews.casting.characters import sharpness
@@ -120,7 +121,7 @@ def _named(dataset: Dataset, figures: Figures, seen: Mapping[str, SeenClip]) -> 
             names = said if on_picture[figure.clip.clip_id, figure.frame] == 1 else ()
         else:
             names = standing.names
-        if clip and len(names) == 1:
+        if clip and len(names) == 1 and not name_fault(names[0]):  # a name becomes a folder
             found[names[0]].append(place)
     return found
 

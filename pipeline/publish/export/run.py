@@ -73,6 +73,8 @@ def write_export(plan: ExportPlan, progress: Progress = silent) -> Written:
         note = _announce(plan, before, pictures)
         changed, left_out = _cut(plan, progress) if plan.cuts else (_link(plan, progress), {})
         clips = [clip for clip in plan.clips if clip.file not in left_out]
+        gone = {clip.reference_file for clip in plan.clips if clip.file in left_out}
+        pictures = {name: content for name, content in pictures.items() if name not in gone}
         changed += sum(_write(out / name, content) for name, content in pictures.items())
         if not clips:
             raise UserError(f"no clip could be cut: {next(iter(left_out.values()))}")

@@ -9,6 +9,7 @@ the reviewer `cast: NAME`, so a review by a person wins over them.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from pipeline.video.containers import Picture
 FIELD = "characters"
 OURS = "figure-"
 """Start of the names of pictures that the cast page put into the cast folder."""
+_OURS = re.compile(rf"{OURS}.+(-\d+){{5}}\.png")
 _CANDIDATES = 48
 """Most figures of a character that are cut out to choose from."""
 _SHARPNESS_SIDE = 128
@@ -79,27 +81,27 @@ def write_characters(dataset: Dataset, path: Path, casting: Casting) -> WrittenC
     clips = {clip.clip_id: (sha256, clip) for sha256, each in film_clips(dataset).items() for clip in each}
     known, waiting = characters_of(casting.figures, casting.standings())
     me = f"{BY_CAST}{casting.reviewer}"
-    mine = [line for line in read_decisions(path).decisions if (line.reviewer, line.field) == (me, FIELD)]
-    said = match(mine, film_clips(dataset)).by_clip
-    before = {clip_id: in_time(lines)[-1] for clip_id, lines in said.items()}
+    ours = [one for one in read_decisions(path).decisions if one.reviewer.startswith(BY_CAST) and one.field == FIELD]
+    said = match(ours, film_clips(dataset)).by_clip
     films = {figure.clip.film_id for figure in casting.figures.items}
     lines = []
     for clip_id, (sha256, clip) in clips.items():
-        old = before.get(clip_id)
-        is_said = old is not None and not old.withdraws
-        if clip_id in known and not (old and is_said and old.value == known[clip_id]):
-            lines.append(_line(sha256, clip, me, old, {"value": known[clip_id]}))
-        elif is_said and clip_id not in known and clip.film_id in films:
-            lines.append(_line(sha256, clip, me, old, {}))
+        # the newest line of each person, of whom all share the names: the newest of all counts
+        newest = {line.reviewer: line for line in in_time(said.get(clip_id, ()))}
+        standing = in_time(line for line in newest.values() if not line.withdraws)
+        if clip_id in known and not (standing and standing[-1].value == known[clip_id]):
+            lines.append(_line(sha256, clip, me, in_time(newest.values())[-1:], {"value": known[clip_id]}))
+        elif clip_id not in known and clip.film_id in films:
+            lines += [_line(sha256, clip, one.reviewer, [one], {}) for one in standing]
     append_decisions(path, lines)
     return WrittenCharacters(len(known), len(lines), len(waiting))
 
 
-def _line(sha256: str, clip: Clip, reviewer: str, old: Decision | None, value: Mapping[str, object]) -> Decision:
-    now = datetime.now(UTC)
+def _line(sha256: str, clip: Clip, reviewer: str, before: Sequence[Decision], value: Mapping[str, object]) -> Decision:
     return Decision.model_validate(
         {
-            "time": max(now, old.time) if old else now,  # a clock that was set back must not make the newest line old
+            # a clock that was set back must not make the newest line old
+            "time": max([datetime.now(UTC), *(line.time for line in before)]),
             "reviewer": reviewer,
             "film_sha256": sha256,
             "start_seconds": clip.start_seconds,
@@ -122,7 +124,7 @@ def write_references(dataset: Dataset, folder: Path, casting: Casting) -> int:
     for name, places in named_alone(casting.standings()).items():
         home = folder / name
         there = [path for path in home.iterdir() if not path.name.startswith(".")] if home.is_dir() else []
-        if any(not path.name.startswith(OURS) for path in there):
+        if any(not _OURS.fullmatch(path.name) or not path.is_file() for path in there):
             continue
         chosen = _chosen(dataset, casting.figures, places)
         for place, picture_HWC in chosen.items():

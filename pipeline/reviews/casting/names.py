@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError
 
+from pipeline.captions.cast import name_fault
 from pipeline.core.atomic import append_lines
 from pipeline.core.errors import UserError, disk_errors
 from pipeline.core.records import Record
@@ -33,6 +34,13 @@ Mark = tuple[float, float, float, float, float]
 """Seconds in the film; left, top, right and bottom as shares of the picture."""
 
 
+def _checked_name(name: str) -> str:
+    """Refuse what cannot be a name: names become folders."""
+    if fault := name_fault(name):
+        raise ValueError(fault)
+    return name
+
+
 class CastLine(Record):
     """Action of a person about figures."""
 
@@ -44,7 +52,7 @@ class CastLine(Record):
         description="`name`: these characters are on it, none: nobody of the cast; `discard`: it shows no figure; "
         "`group`: these are one row without a name yet; `undo`: the newest action of the reviewer does not count"
     )
-    names: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    names: Annotated[tuple[Annotated[str, AfterValidator(_checked_name)], ...], Field(strict=False)] = ()
     figures: Mapping[str, Annotated[tuple[Annotated[Mark, Field(strict=False)], ...], Field(strict=False)]] = Field(
         default={}, description="by the hash of the film's content: seconds, left, top, right, bottom"
     )

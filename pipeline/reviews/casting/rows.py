@@ -11,6 +11,7 @@ first figure; what is stored names figures.
 from __future__ import annotations
 
 import threading
+import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -170,6 +171,8 @@ class Casting:
             self._known.add(lines)
 
     def _line(self, does: Deed, now: datetime, names: Sequence[str] = (), places: Iterable[int] = ()) -> CastLine:
+        # as cast folders and reviews have them; a Japanese keyboard writes a wide space
+        names = [unicodedata.normalize("NFC", name).replace("\u3000", " ") for name in names]
         for name in names:
             if fault := name_fault(name):
                 raise InvalidActionError(f"{name[:80]!r}: {fault}")
