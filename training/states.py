@@ -59,7 +59,8 @@ class StateWriter:
         self.wait()
         part = self.folder / f".{folder_name(step)}"
         if self.accelerator.is_main_process:
-            shutil.rmtree(part, ignore_errors=True)  # left by a run killed while writing
+            for left in self.folder.glob(".step-*"):  # by a run that was killed or had no room
+                shutil.rmtree(left, ignore_errors=True)
             part.mkdir(parents=True)
         self.accelerator.wait_for_everyone()
         _without_warning()

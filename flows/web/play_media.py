@@ -25,7 +25,7 @@ from flows.game.saved_game import MOST_BYTES, SUFFIX, SavedGameError, saved_part
 from flows.web.play_games import Games, reason, report
 from models.turns import Frames
 from pipeline.core.atomic import replacing
-from pipeline.core.errors import UserError
+from pipeline.core.errors import UserError, disk_errors
 from pipeline.core.plain_text import counted
 from pipeline.video.clip_files import read_clip
 
@@ -133,14 +133,15 @@ def add_keeping(app: FastAPI, games: Games, model: str) -> None:
 
     @app.post("/api/games/saved", status_code=201)
     async def open_file(request: Request) -> dict[str, str]:
-        games.folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=games.folder) as file:
-            async for part in request.stream():
-                await run_in_threadpool(file.write, part)
-            try:
-                return {"id": await run_in_threadpool(games.open_saved, file, model)}
-            except SavedGameError as error:
-                raise HTTPException(422, str(error)) from error
+        with disk_errors(games.folder):
+            games.folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=games.folder) as file:
+                async for part in request.stream():
+                    await run_in_threadpool(file.write, part)
+                try:
+                    return {"id": await run_in_threadpool(games.open_saved, file, model)}
+                except SavedGameError as error:
+                    raise HTTPException(422, str(error)) from error
 
 
 def _parts(folder: GameFolder, model: str) -> Iterator[bytes]:

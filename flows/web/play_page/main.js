@@ -67,7 +67,7 @@ function showTakes(turn) {
     button.disabled = !take;
     button.onclick = () => goTo(take);
   }
-  at("again").onclick = () => draw(turn.parent, turn.instruction);
+  at("again").onclick = () => composer.busy || draw(turn.parent, turn.instruction);
 }
 
 function showFork(forks, number) {
@@ -294,7 +294,19 @@ at("continue").onclick = () => {
 };
 at("newest").onclick = () => goTo(head);
 at("new").onclick = at("another").onclick = () => (location.hash = "");
-at("watch").onclick = () => screen.showFilm(api.filmOf(game, head));
+at("watch").onclick = () => {
+  const [button, film] = [at("watch"), api.filmOf(game, head)];
+  button.disabled = true;
+  const stop = api.followFilm(game, head, "mp4", false, ({ share, done, message }) => {
+    const ended = done || Boolean(message);
+    button.textContent = ended ? "Watch the film" : `The film: ${Math.floor(100 * share)}%`;
+    if (!ended) return;
+    stop();
+    button.disabled = false;
+    if (done) screen.showFilm(film);
+    else at("sum").textContent = message;
+  });
+};
 addEventListener("hashchange", () => (arrived = open()));
 document.addEventListener("visibilitychange", () => document.hidden || refresh());
 

@@ -46,6 +46,7 @@ export class Rules {
   /** Suggests nothing until the next standing is shown. */
   forget() {
     this.#next = NOTHING;
+    for (const button of at("suggestions").children) button.disabled = true;
   }
 
   #suggest(suggestions) {
