@@ -30,7 +30,7 @@ def loss_and_gradients(network: nn.Module, phase: PhaseName) -> tuple[Tensor, li
     [
         ("game", "eager"),
         *(pytest.param(phase, "eager", marks=pytest.mark.slow) for phase in PHASES if phase != "game"),
-        pytest.param("joint", "inductor", marks=pytest.mark.slow),
+        pytest.param("joint", "inductor", marks=pytest.mark.nightly),
     ],
 )
 def test_blocks_compile_without_graph_breaks_to_the_same_loss_and_gradients(phase: PhaseName, backend: str) -> None:

@@ -308,14 +308,14 @@ def test_the_keyboard_plays_a_whole_turn_with_visible_focus(chromium: Browser, g
         expect(page.get_by_role("checkbox", name="Qiqi")).to_be_attached()
         page.keyboard.press("Tab")  # the name of the game
         seen = []
-        for _ in range(8):
+        for _ in range(9):
             page.keyboard.press("Tab")
             seen.append(page.evaluate(FOCUSED))
             if seen[-1] == "Ponyo":
                 page.keyboard.press("Space")
             if seen[-1] == "motion-text":
                 page.keyboard.type("jump")
-        assert seen == ["fields", *CAST, "someone", "motion-text", "background-text"]
+        assert seen == ["keep", "fields", *CAST, "someone", "motion-text", "background-text"]
         page.keyboard.press("Enter")
         expect(page.locator("#strip li")).to_have_count(1)
         assert game.engine.seen[0][1] == "Character: Ponyo; Motion: jump."
