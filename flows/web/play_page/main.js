@@ -269,7 +269,7 @@ async function open() {
   const mine = ++opened;
   opening = true;
   stopWaiting();
-  composer.complain("");
+  if (tree) composer.complain(""); // about another game; at the start, a quick player may have been told something
   let reply = NOTHING;
   let complaint = "";
   try {
@@ -282,7 +282,7 @@ async function open() {
   opening = false;
   take(reply === NOTHING ? null : id, reply);
   head = viewed = tree.get(turn)?.id ?? tree.newest;
-  composer.complain(complaint);
+  if (complaint) composer.complain(complaint);
   show();
   screen.play();
   if (reply.drawing) followDrawing(reply.drawing);
