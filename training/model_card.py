@@ -10,14 +10,13 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from models.checkpoint import Checkpoint
-from models.checkpoint_writer import writing
+from models.checkpoint_writer import link_or_copy, writing
 from models.config import CONFIG, ModelConfig, inside_id
 from pipeline.core.errors import UserError
 from training.recipes import PHASES
@@ -45,7 +44,7 @@ def export_model(place: Path, out: Path) -> list[str]:
     checkpoint = Checkpoint.open(_checkpoint_of(place))
     config, run = checkpoint.config, place if (place / RECIPE).is_file() else None
     with writing(out) as part:
-        shutil.copytree(checkpoint.folder, part, dirs_exist_ok=True, copy_function=_linked)
+        shutil.copytree(checkpoint.folder, part, dirs_exist_ok=True, copy_function=link_or_copy)
         if run:
             shutil.copyfile(run / RECIPE, part / RECIPE)
         (part / CARD).write_text(card_of(config, _trained(checkpoint.folder), out.name), encoding="utf-8")
@@ -64,13 +63,6 @@ def _checkpoint_of(place: Path) -> Path:
     if found is None:
         raise UserError(f"{place} has no result yet: finish a phase, or export one of `animegamer snapshot`")
     return found
-
-
-def _linked(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:  # another disk, or one without links
-        shutil.copyfile(source, target)
 
 
 def _trained(folder: Path) -> dict[str, Any]:
@@ -109,7 +101,7 @@ def _body(config: ModelConfig, trained: dict[str, Any]) -> Iterator[str]:
         "character."
     )
     yield from ("", "```sh", "animegamer play --checkpoint FOLDER --serve", "```", "", "## Data", "")
-    yield from (f"* Characters: {', '.join(config.characters) or 'none named'}",)
+    yield f"* Characters: {', '.join(config.characters) or 'none named'}"
     levels = ", ".join(f"{scope:g}" for scope in config.level_values)
     yield from (f"* Motion scope of the levels 1 to 5, in pixels a frame step: {levels}", "", "## Training", "")
     if not trained["phases"]:
