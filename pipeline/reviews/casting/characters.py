@@ -78,11 +78,12 @@ def write_characters(dataset: Dataset, path: Path, casting: Casting) -> WrittenC
     Raises:
         UserError: the file cannot be read or written.
     """
-    clips = {clip.clip_id: (sha256, clip) for sha256, each in film_clips(dataset).items() for clip in each}
+    cut = film_clips(dataset)
+    clips = {clip.clip_id: (sha256, clip) for sha256, each in cut.items() for clip in each}
     known, waiting = characters_of(casting.figures, casting.standings())
     me = f"{BY_CAST}{casting.reviewer}"
     ours = [one for one in read_decisions(path).decisions if one.reviewer.startswith(BY_CAST) and one.field == FIELD]
-    said = match(ours, film_clips(dataset)).by_clip
+    said = match(ours, cut).by_clip
     films = {figure.clip.film_id for figure in casting.figures.items}
     lines = []
     for clip_id, (sha256, clip) in clips.items():
