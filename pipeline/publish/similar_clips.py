@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from pipeline.core.errors import UserError
 from pipeline.core.measurements import Embedded
 from pipeline.core.store import Dataset
-from pipeline.reviews.casting.figures import PICTURES, network_file, networks_of, read_vectors
+from pipeline.reviews.casting.figures import network_file, networks_of, read_vectors
+from pipeline.stages.embed import PICTURE_VECTORS
 
 _AT_ONCE, _PAIRED_AT_ONCE = 4096, 256
 """Clips compared at once, with a query and with all others."""
@@ -95,9 +96,10 @@ def picture_vectors(dataset: Dataset) -> PictureVectors:
         networks.setdefault(network, folder.film_id)
         if not (rows := folder.read("embedded", Embedded)):
             continue
-        part_CPD = read_vectors(folder.path / PICTURES)
+        path = folder.path / PICTURE_VECTORS
+        part_CPD = read_vectors(path)
         if part_CPD.ndim != 3 or len(part_CPD) != len(rows):
-            raise UserError(f"{folder.path / PICTURES}: does not fit the table embedded; delete it and build again")
+            raise UserError(f"{path}: does not fit the table embedded; delete it and build again")
         clip_ids += [row.clip_id for row in rows]
         parts.append(part_CPD)
     if len(networks) > 1:

@@ -26,12 +26,11 @@ from pipeline.core.errors import UserError
 from pipeline.core.measurements import Embedded, FoundFigure
 from pipeline.core.records import Clip
 from pipeline.core.store import Dataset, FilmFolder
+from pipeline.stages.embed import FIGURE_VECTORS, PICTURE_VECTORS, Embed
 from pipeline.stages.embedding.network_files import NetworkFiles, check_pins, find_network
 from pipeline.video.clip_files import read_frames
 from pipeline.video.containers import Picture
 
-EMBED, PICTURES, FIGURES = "embed", "pictures.npy", "figures.npy"
-"""Stage, and its files of vectors: of pictures, and of figures."""
 Shares = tuple[float, float, float, float]
 WHOLE: Shares = (0.0, 0.0, 1.0, 1.0)
 SAME_BOX = 0.5
@@ -117,7 +116,7 @@ def read_figures(dataset: Dataset, films: Collection[str] = ()) -> Figures:
         own = list((_of_detector if by_detector else _of_pictures)(folder, clips, sha256[folder.film_id]))
         if own:
             items += own
-            parts.append(read_vectors(folder.path / (FIGURES if by_detector else PICTURES), len(own)))
+            parts.append(read_vectors(folder.path / (FIGURE_VECTORS if by_detector else PICTURE_VECTORS), len(own)))
     vectors_ND = np.concatenate(parts).astype(np.float32) if parts else np.zeros((0, 1), np.float32)
     return Figures(tuple(items), vectors_ND, by_detector, hashes.pop())
 
@@ -152,7 +151,7 @@ def network_file(dataset: Dataset, role: NetworkRole) -> NetworkFiles:
 
 def networks_of(folder: FilmFolder) -> dict[str, str]:
     """Return the hashes of the networks that embedded the clips of a film; empty without vectors of these clips."""
-    embedded, cut = folder.stage_record(EMBED), folder.stage_record("cut")
+    embedded, cut = folder.stage_record(Embed.name), folder.stage_record("cut")
     if embedded is None or cut is None or embedded.ingredients["upstream"] != {"cut": cut.result}:
         return {}
     return {role: made[0] for role, made in embedded.ingredients["embed"].items() if role != "least_score" and made}

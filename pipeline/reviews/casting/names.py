@@ -25,9 +25,9 @@ from pipeline.core.errors import UserError, disk_errors
 from pipeline.core.records import Record
 from pipeline.reviews.casting.figures import SAME_BOX, Figure, overlap
 from pipeline.reviews.decisions import Reviewer, Time
+from pipeline.stages.embed import PICTURES
 
 CAST_FILE: Final = "cast.jsonl"
-_PICTURES_A_CLIP = 3
 
 Deed = Literal["name", "discard", "group", "undo"]
 Mark = tuple[float, float, float, float, float]
@@ -139,7 +139,7 @@ def _standing(figure: Figure, known: Mapping[Mark, Standing], in_time: Sequence[
     mark = mark_of(figure)
     if mark in known:
         return known[mark]
-    reach = (figure.clip.end_seconds - figure.clip.start_seconds) / _PICTURES_A_CLIP / 2
+    reach = (figure.clip.end_seconds - figure.clip.start_seconds) / PICTURES / 2
     first = bisect_left(in_time, (mark[0] - reach,))
     near = []
     for other in in_time[first:]:
