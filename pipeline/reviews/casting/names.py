@@ -37,7 +37,7 @@ Mark = tuple[float, float, float, float, float]
 def _checked_name(name: str) -> str:
     """Refuse what cannot be a name: names become folders."""
     if fault := name_fault(name):
-        raise ValueError(fault)
+        raise ValueError(f"{name[:80]!r}: {fault}")
     return name
 
 

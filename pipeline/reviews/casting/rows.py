@@ -22,7 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from pipeline.captions.cast import name_fault
 from pipeline.core.errors import UserError
 from pipeline.core.records import faults_of
 from pipeline.core.store import Dataset
@@ -173,9 +172,6 @@ class Casting:
     def _line(self, does: Deed, now: datetime, names: Sequence[str] = (), places: Iterable[int] = ()) -> CastLine:
         # as cast folders and reviews have them; a Japanese keyboard writes a wide space
         names = [unicodedata.normalize("NFC", name).replace("\u3000", " ") for name in names]
-        for name in names:
-            if fault := name_fault(name):
-                raise InvalidActionError(f"{name[:80]!r}: {fault}")
         items = self.figures.items
         try:
             return CastLine(
