@@ -264,8 +264,6 @@ KEPT = "kept: "
 """Start of the flag of a caption that was kept although ingredients changed; the names of the ingredients follow."""
 COPIED = "copied: "
 """Start of the flag of a caption that a better copy of a clip took over; the id of the clip follows."""
-BY_LIKENESS = "by likeness: "
-"""Start of the flag of a caption with the characters of reviewed clips that look alike; the confidence follows."""
 
 
 class Caption(Record):

@@ -14,12 +14,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pipeline.core.records import BY_LIKENESS, Caption, Clip
+from pipeline.core.records import Caption, Clip
 from pipeline.core.store import Dataset
 from pipeline.publish.similar_clips import picture_vectors
 from pipeline.reviews.carry import Guess, Likeness, Reviewed, carry, most_telling
 from pipeline.reviews.decisions import Standing
 
+BY_LIKENESS = "by likeness: "
+"""Start of the flag of a caption with the characters of reviewed clips that look alike; the confidence follows."""
 NEXT = 100
 """Number of clips proposed for review."""
 
