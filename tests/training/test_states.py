@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -42,6 +43,23 @@ def test_a_state_is_that_of_its_step_although_training_goes_on(tmp_path: Path) -
     load_state(tmp_path, 1, found)
     assert found["network"]["weight"].eq(1.0).all()
     assert found["skips"] == {"total": 1}
+
+
+def test_old_states_are_removed_and_partial_states_ignored(tmp_path: Path) -> None:
+    folder = tmp_path / "run" / "states"
+    (folder / ".step-00000005").mkdir(parents=True)
+    (folder / ".step-00000005" / "half").touch()
+    trained(tmp_path / "run", loop(keep=2))
+    assert sorted(path.name for path in folder.iterdir()) == ["step-00000015", "step-00000020"]
+
+
+def test_a_state_of_another_network_or_optimizer_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    other = Line()
+    other.layer.bias.requires_grad_(False)  # one trained parameter in one group instead of two
+    trained(tmp_path, loop(steps=5), Sum(other))
+    shutil.rmtree(tmp_path / "result")
+    with pytest.raises(UserError, match=r"step-00000005 cannot be read: Missing key .* remove .*states to train"):
+        trained(tmp_path, loop(steps=5))
 
 
 @contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import multiprocessing
 import os
-import shutil
 import signal
 import threading
 import time
@@ -259,14 +258,6 @@ def test_examples_of_similar_size_share_a_micro_batch(tmp_path: Path) -> None:
     assert len({tuple(sizes) for sizes in steps}) == 3
 
 
-def test_old_states_are_removed_and_partial_states_ignored(tmp_path: Path) -> None:
-    folder = tmp_path / "run" / "states"
-    (folder / ".step-00000005").mkdir(parents=True)
-    (folder / ".step-00000005" / "half").touch()
-    trained(tmp_path / "run", loop(keep=2))
-    assert sorted(path.name for path in folder.iterdir()) == ["step-00000015", "step-00000020"]
-
-
 def test_states_and_validations_are_due_by_minutes_too_and_change_no_weight(tmp_path: Path) -> None:
     due: list[tuple[int, bool]] = []
     states = tmp_path / "timed" / "states"
@@ -315,15 +306,6 @@ def test_reports_have_the_documented_figures(tmp_path: Path) -> None:
     assert all(report.figures["double"] == pytest.approx(2 * report.figures["loss"]) for report in reports)
     assert [report.step for report in reports if "val/weight" in report.figures] == [10, 20]
     assert reports[-1].figures["loss"] < reports[0].figures["loss"] / 2
-
-
-def test_a_state_of_another_network_or_optimizer_is_refused_with_the_remedy(tmp_path: Path) -> None:
-    other = Line()
-    other.layer.bias.requires_grad_(False)  # one trained parameter in one group instead of two
-    trained(tmp_path, loop(steps=5), Sum(other))
-    shutil.rmtree(tmp_path / "result")
-    with pytest.raises(UserError, match=r"step-00000005 cannot be read: Missing key .* remove .*states to train"):
-        trained(tmp_path, loop(steps=5))
 
 
 def test_a_batch_that_is_not_finite_is_skipped_and_counted_and_resume_stays_exact(tmp_path: Path) -> None:
