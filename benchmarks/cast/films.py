@@ -64,7 +64,7 @@ def bunny(dataset: Dataset) -> FilmClips:
     (folder,) = dataset.folders()
     clips = folder.read("clips", Clip)
     pictures, truth, scenes, seconds, last = [], [], [], [], 0.0
-    for (start, end), fields in sorted(_labels().items()):
+    for (start, end), fields in sorted(labels().items()):
         times = [start + (2 * number + 1) * (end - start) / (2 * PICTURES) for number in range(PICTURES)]
         near = [min(clips, key=lambda clip: _apart(clip, time)) for time in times]
         if start < last or any(_apart(*each) > _FARTHEST for each in zip(near, times, strict=True)):
@@ -78,7 +78,8 @@ def bunny(dataset: Dataset) -> FilmClips:
     return FilmClips("bunny", tuple(pictures), tuple(truth), tuple(scenes), tuple(seconds))
 
 
-def _labels() -> dict[tuple[float, float], dict[str, Value]]:
+def labels() -> dict[tuple[float, float], dict[str, Value]]:
+    """Return the labelled fields of Big Buck Bunny by their spans."""
     found: dict[tuple[float, float], dict[str, Value]] = {}
     for line in read_decisions(LABELS).decisions:
         found.setdefault((line.start_seconds, line.end_seconds), {})[line.field] = line.value

@@ -42,7 +42,7 @@ from pipeline.core.records import RecordError
 from pipeline.core.store import Dataset
 from pipeline.reviews.casting.characters import write_characters, write_references
 from pipeline.reviews.casting.figures import Figures, cut_out, read_figures, reference_vectors
-from pipeline.reviews.casting.rows import Casting, InvalidActionError, Row
+from pipeline.reviews.casting.rows import Casting, InvalidActionError
 
 PORT = 8733
 THUMB_HEIGHT = 128
@@ -105,7 +105,7 @@ class CastPage:
     def rows(self) -> dict[str, Any]:
         """Return the rows as the page takes them."""
         version = self.casting.version
-        rows = [_as_json(row) for row in self.casting.rows()]
+        rows = [{**vars(row), "open": row.is_open} for row in self.casting.rows()]
         return {"version": version, "rows": rows, "names": self.casting.names()}
 
     def act(self, action: Action) -> dict[str, Any]:
@@ -116,7 +116,7 @@ class CastPage:
         if not set(action.rows) <= everything.keys() or not set(action.figures) <= set(range(len(self.figures.items))):
             raise HTTPException(422, "There is no such row or figure.")
         places = [*action.figures, *(place for row in action.rows for place in everything[row])]
-        done = f"{len(places)} pictures"
+        done = "1 picture" if len(places) == 1 else f"{len(places)} pictures"
         if action.does == "undo":
             done = "undone" if self.casting.undo() else "nothing to undo"
         elif action.does == "accept":
@@ -239,17 +239,6 @@ def _shape(pixels: Sequence[int]) -> float:
     """Width of a box for each pixel of its height."""
     left, top, right, bottom = pixels
     return round((right - left) / max(1, bottom - top), 3)
-
-
-def _as_json(row: Row) -> dict[str, Any]:
-    return {
-        "figures": row.figures,
-        "does": row.does,
-        "names": row.names,
-        "proposal": row.proposal,
-        "likeness": round(row.likeness, 3),
-        "near": row.near,
-    }
 
 
 def _fail(_: Request, error: Exception) -> JSONResponse:

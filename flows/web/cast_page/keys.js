@@ -7,7 +7,7 @@ const KEYS = [
   ["← →", "to another picture of the row", { ArrowLeft: ["along", -1], ArrowRight: ["along", 1] }],
   ["Enter", "accept the proposed name, or type one", { Enter: ["accept"] }],
   ["n", "type a name; several with commas; Tab takes a name in use", { n: ["edit"] }],
-  ["1 – 9", "take a name in use", {}],
+  ["1 – 9", "take a name in use; with Shift, one of several: the key without Shift takes the last", {}],
   ["0", "nobody of the cast is on it", {}],
   ["x", "discard: it shows no figure, or none that can be told", { x: ["discard"] }],
   ["Space", "mark a picture: names, 0, x and s then act on the marked ones alone", { " ": ["mark"] }],
@@ -34,7 +34,7 @@ export function listen(actions, waits) {
     if (at("help").open || event.target.closest("input")) return;
     if (event.target.closest("button") && (event.key === "Enter" || event.key === " ")) return;
     const digit = /^(?:Digit|Numpad)([0-9])$/.exec(event.code);
-    const [name, ...given] = digit ? ["number", Number(digit[1])] : table[event.key.length === 1 ? event.key.toLowerCase() : event.key] ?? [];
+    const [name, ...given] = digit ? ["number", Number(digit[1]), event.shiftKey] : table[event.key.length === 1 ? event.key.toLowerCase() : event.key] ?? [];
     if (!name) return;
     event.preventDefault();
     if (!waits() && (!event.repeat || REPEATED.has(name))) actions[name](...given);

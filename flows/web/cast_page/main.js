@@ -6,8 +6,10 @@ import { at, counted } from "./page.js";
 import { Strip } from "./strip.js";
 
 let info, state, strip;
+let several = []; // names for the row or the marked pictures, to which the next one comes
 let busy = Promise.resolve(); // actions go to the server one after the other
-let unforeseen = 0; // actions under way of which only the server knows the rows that they leave
+let underWay = 0;
+let unforeseen = 0; // of these, actions of which only the server knows the rows that they leave
 
 const say = (text, failed = false) => {
   at("said").textContent = text;
@@ -18,7 +20,7 @@ const say = (text, failed = false) => {
 function take(found) {
   state = found;
   strip.show(state.rows);
-  const decided = state.rows.filter((row) => row.open === false).reduce((sum, row) => sum + row.figures.length, 0);
+  const decided = state.rows.filter((row) => !row.open).reduce((sum, row) => sum + row.figures.length, 0);
   at("progress").textContent = `${decided.toLocaleString("en")} of ${counted(info.figures.length, info.what)} decided`;
   at("names").replaceChildren(...state.names.slice(0, 9).map(([name, count], index) => {
     const item = document.createElement("li");
@@ -32,18 +34,21 @@ function act(does, { names = [], rows = [], figures = [] } = {}) {
   say("saving");
   const isForeseen = ["name", "discard"].includes(does);
   if (isForeseen) take({ ...state, rows: without(rows, new Set(figures)) }); // the next key is for the next row
-  else unforeseen += 1;
+  underWay += 1;
+  unforeseen += !isForeseen;
   busy = busy.catch(() => {}).then(async () => {
     try {
       const found = await post("api/actions", { does, names, rows, figures, version: state.version });
-      take(opened(found));
+      if (underWay === 1) take(found);
+      else state.version = found.version; // its rows are older than those on the screen
       say(`saved: ${found.done}`);
     } catch (error) {
       if (!(error instanceof RequestError)) throw error;
       say(error.message, true);
-      if (error.status) take(opened(await ask("api/rows")));
+      if (error.status) take(await ask("api/rows"));
     } finally {
-      if (!isForeseen) unforeseen -= 1;
+      underWay -= 1;
+      unforeseen -= !isForeseen;
     }
   });
 }
@@ -55,12 +60,6 @@ function without(rows, figures) {
   return left.map((row) => ({ ...row, figures: row.figures.filter((place) => !figures.has(place)) })).filter((row) => row.figures.length);
 }
 
-/** Rows with a mark of those that still have no name. */
-function opened(found) {
-  for (const row of found.rows) row.open = row.does === null || row.does === "group";
-  return found;
-}
-
 /** The marked pictures, or the row itself, as an action takes them. */
 function target() {
   const figures = strip.marked();
@@ -68,17 +67,25 @@ function target() {
 }
 
 function name(names) {
-  act("name", { ...target(), names });
+  act("name", { ...target(), names: [...several, ...names] });
+  several = [];
 }
 
 const actions = {
-  move: (by) => strip.move(by),
+  move: (by) => {
+    several = [];
+    strip.move(by);
+  },
   along: (by) => strip.along(by),
   accept: () => (strip.row?.proposal && !strip.marked().length ? name(strip.row.proposal) : actions.edit()),
   edit: () => strip.row && strip.edit(state.names, (names) => names.length && name(names)),
-  number: (digit) => {
-    if (strip.row && digit === 0) name([]);
-    else if (strip.row && state.names[digit - 1]) name([state.names[digit - 1][0]]);
+  number: (digit, isOneOfSeveral) => {
+    const [known] = state.names[digit - 1] ?? [];
+    if (!strip.row || (digit && !known)) return;
+    if (digit && isOneOfSeveral) {
+      several.push(known);
+      say(`${several.join(", ")}, and …`);
+    } else name(digit ? [known] : []);
   },
   discard: () => strip.row && act("discard", target()),
   mark: () => strip.mark(),
@@ -98,6 +105,7 @@ const actions = {
   acceptAll: () => act("accept"),
   undo: () => act("undo"),
   escape: () => {
+    several = [];
     strip.release();
     say("");
   },
@@ -123,7 +131,7 @@ async function begin() {
   at("task").textContent = `cast by ${info.reviewer}`;
   at("remarks").hidden = !info.remarks.length;
   at("remarks").replaceChildren(...info.remarks.map((text) => Object.assign(document.createElement("li"), { textContent: text })));
-  take(opened(await ask("api/rows")));
+  take(await ask("api/rows"));
   listen(actions, () => unforeseen > 0);
   at("help-button").onclick = actions.help;
   at("rows").focus();

@@ -25,13 +25,18 @@ export class Strip {
     return this.rows[this.#place];
   }
 
-  /** Shows rows; the place stays, so that the next open row comes under the cursor, and after the last one the one before. */
+  /** Shows rows. Open ones keep their order; the next one comes under the cursor, and so does one that opens again. */
   show(rows) {
+    const before = new Set(this.row?.figures), at = this.#at();
+    const wasOpen = this.row?.open ?? true;
+    const places = new Map(this.rows.flatMap((row, place) => (row.open ? row.figures.map((figure) => [figure, place]) : [])));
+    const order = new Map(rows.map((row) => [row, row.open ? places.get(row.figures[0]) ?? this.#place : Infinity]));
+    this.rows = [...rows].sort((one, other) => order.get(one) - order.get(other) || 0); // nothing, if both are done
     const open = rows.filter((row) => row.open).length;
-    const last = this.row?.open && open ? open : rows.length;
-    this.rows = rows;
-    this.#place = Math.max(0, Math.min(this.#place, last - 1));
-    this.#leave();
+    const next = this.rows.findIndex((row) => row.open && order.get(row) >= this.#place);
+    const last = (wasOpen && open ? open : rows.length) - 1;
+    this.#place = wasOpen && next >= 0 ? next : Math.max(0, Math.min(this.#place, last));
+    this.#leave(this.row?.figures.some((figure) => before.has(figure)), at);
   }
 
   /** Goes to another row. */
@@ -91,7 +96,7 @@ export class Strip {
     const close = (names) => {
       input.onblur = null;
       input.remove();
-      list.remove();
+      this.#draw();
       at("rows").focus();
       done(names);
     };
@@ -106,10 +111,11 @@ export class Strip {
     input.focus();
   }
 
-  #leave() {
-    this.#picture = 0;
-    this.#unfolded = false;
-    this.#marked.clear();
+  /** Ends what was begun on a row; if some of it is left, its marks and its pictures stay. */
+  #leave(isLeft = false, at = null) {
+    this.#unfolded &&= isLeft;
+    this.#picture = isLeft ? Math.max(0, this.#shown(this.row, true).findIndex((figure) => figure >= at)) : 0;
+    this.#marked = new Set(isLeft ? this.row.figures.filter((place) => this.#marked.has(place)) : []);
     if (this.picked && !this.rows.includes(this.picked)) this.picked = null;
     this.#draw();
   }
@@ -122,6 +128,7 @@ export class Strip {
   }
 
   #draw() {
+    if (document.getElementById("name")) return; // it would take the field away under the fingers
     const first = Math.max(0, Math.min(this.#place - ROWS / 2, this.rows.length - ROWS));
     const shown = this.rows.slice(first, first + ROWS);
     at("rows").replaceChildren(...shown.map((row) => this.#drawn(row, row === this.row)));
@@ -157,8 +164,13 @@ export class Strip {
     return element("span", { className: `${isAt ? "at" : ""} ${this.#marked.has(place) ? "marked" : ""}`.trim() }, picture);
   }
 
+  /** The picture under the cursor. */
+  #at() {
+    return this.row && this.#shown(this.row, true)[this.#picture];
+  }
+
   #where() {
-    const place = this.row && this.#shown(this.row, true)[this.#picture];
+    const place = this.#at();
     const [film, seconds] = place === undefined ? ["", 0] : this.info.figures[place];
     const open = this.rows.filter((row) => row.open).length;
     at("where").textContent = place === undefined ? "no figures" : `row ${this.#place + 1} of ${this.rows.length}, ${open} open · ${this.info.films[film]} ${clock(seconds)}${this.#marked.size ? ` · ${this.#marked.size} marked` : ""}`;

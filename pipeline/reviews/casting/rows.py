@@ -39,8 +39,9 @@ from pipeline.reviews.casting.names import (
 )
 
 Names = tuple[str, ...]
-NEAR_REACH, NEAR_RATIO = 1.5, 1.25
-"""A proposal is near within this many times the usual distance, if other names are this many times as far."""
+REACH, NEAR_REACH, NEAR_RATIO = 3.0, 1.5, 1.25
+"""A name is proposed within `REACH` times the usual distance, and near within `NEAR_REACH` times, if other names are
+`NEAR_RATIO` times as far."""
 
 
 class InvalidActionError(UserError):
@@ -178,7 +179,7 @@ class Casting:
                 time=now,
                 reviewer=self.reviewer,
                 does=does,
-                names=tuple(dict.fromkeys(names)),
+                names=tuple(sorted(set(names))),  # a set is one row, in whatever order it was typed
                 figures=marks_of(items[place] for place in sorted(places)),
             )
         except ValidationError as error:
@@ -219,6 +220,8 @@ class Casting:
         best = int(likeness_K.argmax())
         others = [float(one) for one, names in zip(likeness_K, of, strict=True) if names != of[best]]
         here, there = 1 - float(likeness_K[best]), 1 - max(others, default=0.0)
+        if here > REACH * (1 - self.least):
+            return row
         near = bool(others) and here <= NEAR_REACH * (1 - self.least) and there >= NEAR_RATIO * here
         return Row(row.figures, row.does, proposal=of[best], likeness=1 - here, near=near)
 

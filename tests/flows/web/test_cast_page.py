@@ -49,10 +49,6 @@ def keys(page: Page, *pressed: str) -> None:
             page.keyboard.press(key)
 
 
-def label(page: Page) -> str:
-    return page.locator(".current .label b").inner_text()
-
-
 @pytest.mark.browser
 @pytest.mark.slow
 def test_figures_are_named_split_merged_and_written_by_keys_alone(chromium: Browser, tmp_path: Path) -> None:
@@ -68,7 +64,6 @@ def test_figures_are_named_split_merged_and_written_by_keys_alone(chromium: Brow
             page, "n", "=ha", "Tab", "=, Søren", "Enter", "?saved", "1", "?saved"
         )  # 2. Completion, two names, a number.
         expect(rows).to_have_count(before - 3)
-        assert label(page) in ("Hana?", "Hana, Søren?")
         keys(page, "Space", "Space", "x", "?saved: 2", "z", "?undone")  # 3. Marked pictures alone, and undo.
         keys(page, "s", "?saved")  # 4. Split, merge again, nobody.
         expect(rows).to_have_count(before - 2)
@@ -86,6 +81,33 @@ def test_figures_are_named_split_merged_and_written_by_keys_alone(chromium: Brow
         expect(page.locator("#progress")).to_have_text(f"{figures} of {figures} figures decided")
         keys(page, "?", "Escape")
         assert [found for found in page.evaluate(CONTRASTS) if found[1] < 4.5] == []
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+def test_keys_that_are_faster_than_the_disk_reach_what_is_on_the_screen(chromium: Browser, tmp_path: Path) -> None:
+    dataset = embedded_dataset(tmp_path, [LEFT, RIGHT])
+    with casting(dataset, tmp_path) as cast, opened(chromium, cast, SIZE) as page:
+        expect(page.locator(".row.current")).to_be_visible()
+        first, second, third, fourth, *_ = (row.figures for row in cast.page.casting.rows())
+        slow_disk = cast.page.casting._lock
+        with slow_disk:
+            keys(page, "n", "=Søren", "Enter", "n", "=Ha")
+        keys(page, "?saved", "=na", "Enter")  # 1. A reply leaves the field for a name alone.
+        expect(page.locator("#names")).to_contain_text("Hana")
+        with slow_disk:
+            keys(page, "1", "Space")
+        keys(page, "?saved")  # 2. And the marks; with Shift, a name is one of several.
+        expect(page.locator(".marked")).to_have_count(1)
+        keys(page, "Shift+Digit2", "1", "?saved", "ArrowLeft")
+        if len(fourth) > 1:
+            expect(page.locator(".row.current .label small").last).to_have_text(f"{len(fourth) - 1} figures")
+        with slow_disk:
+            keys(page, "0", "x")  # 3. The reply to the first of two actions does not bring the second one's row back.
+        expect(page.locator(".row.done .label b", has_text="discarded")).to_have_count(1)
+        said = {figure: standing.names for figure, standing in enumerate(cast.page.casting.standings()) if standing}
+        named = [said[row[-1]] for row in (first, second, third)] + [said[fourth[0]]]
+        assert named == [("Søren",), ("Hana",), ("Søren",), ("Hana", "Søren")]
 
 
 def test_rows_that_somebody_else_changed_are_not_acted_on(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import cv2
 import pytest
 import yaml
 
+from flows.commands.dataset import open_workspace
 from pipeline.core.config import EmbedSettings, ShardSettings
 from pipeline.core.errors import UserError
 from pipeline.core.records import Caption, Clip
@@ -20,6 +21,7 @@ from pipeline.publish.export.plan import ExportPlan, ExportRequest, make_plan
 from pipeline.publish.export.run import write_export
 from pipeline.publish.export.trainers import TRAINERS
 from pipeline.publish.shards import write_shards
+from pipeline.remote.mirror import Mirror
 from pipeline.reviews.casting.figures import read_figures
 from pipeline.reviews.casting.rows import Casting
 from tests.support import onnx_networks as onnx
@@ -111,6 +113,24 @@ def test_stills_are_the_sharpest_of_each_look(dataset: Dataset, tmp_path: Path) 
         assert (stills / str(look) / "001.jpg").read_bytes() == own[0].content
         assert len(list((stills / str(look)).glob("*.jpg"))) <= 2
     assert (stills / "1" / "001.txt").read_text() == "anime h4na\n"
+
+
+def test_names_and_vectors_travel_with_a_dataset_at_an_address(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name_all(dataset, "Hana")
+    here = planned(dataset, tmp_path / "here", references=True, stills=2)
+    address = f"memory://{tmp_path.name}/data"
+    Mirror(address, dataset.root).push()
+    monkeypatch.setenv("ANIMEGAMER_WORK", str(tmp_path / "work"))
+    fetched = open_workspace(address).dataset
+    there = planned(fetched, tmp_path / "there", references=True, stills=2)
+    assert there.portraits == here.portraits
+    assert [clip.reference for clip in there.clips] == [clip.reference for clip in here.clips] != []
+    name_all(fetched, "Toki")
+    Mirror(address).push()
+    Mirror(address, dataset.root).pull()
+    assert set(planned(dataset, tmp_path / "again", stills=1).portraits.by_name) == {"Toki"}  # type: ignore[union-attr]
 
 
 def test_what_has_no_reference_is_left_out_or_refused(dataset: Dataset, tmp_path: Path) -> None:
