@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from benchmarks.review_dataset import CAST
 from pipeline.core.config import EmbedSettings
+from pipeline.core.measurements import Looks
 from pipeline.publish.similar_clips import search
 from pipeline.reviews.clips import reviewable
 from pipeline.video.sound_files import read_sound
@@ -310,7 +311,10 @@ def test_a_key_switches_the_sound_on_and_off(chromium: Browser, tmp_path: Path) 
 
 def test_dialogue_is_shown_and_found(chromium: Browser, tmp_path: Path) -> None:
     dataset = make_dataset(tmp_path / "data", captioner=MODEL)
-    write_dialogue(dataset.folders()[0], line(2.5, 3.5, "宗介、<b>ham</b>!", speaker="Ponyo"))
+    folder = dataset.folders()[0]
+    write_dialogue(folder, line(2.5, 3.5, "宗介、<b>ham</b>!", speaker="Ponyo"))
+    quality = {"sharpness": 0.69, "blockiness": 1.25, "banding": 0.5}
+    folder.write("looks", [row.model_copy(update=quality) for row in folder.read("looks", Looks)])
     with reviewing(tmp_path, dataset) as review, opened(chromium, review) as page:
         in_time_order(page)
         expect(page.locator("#dialogue li")).to_have_count(0)
@@ -319,6 +323,9 @@ def test_dialogue_is_shown_and_found(chromium: Browser, tmp_path: Path) -> None:
         page.keyboard.press("Escape")
         assert current(page) == review.ids[1]
         expect(page.locator("#dialogue li")).to_have_text("Ponyo: 宗介、<b>ham</b>!")
+        for place in ("#where", "#film-name"):
+            expect(page.locator(place)).to_be_visible()
+            assert page.locator(place).evaluate("it => it.getBoundingClientRect().right <= innerWidth"), place
 
 
 def test_clips_like_one_and_like_words_are_searched(chromium: Browser, tmp_path: Path) -> None:
