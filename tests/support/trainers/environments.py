@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -17,7 +18,8 @@ import pytest
 from platformdirs import user_cache_path
 
 SCRIPTS = Path(__file__).parent
-DIFFSYNTH = ("diffsynth==2.1.12",)
+# torchcodec reads sound with shared libraries of FFmpeg, which PyAV brings.
+DIFFSYNTH = ("diffsynth==2.1.12", "torchaudio==2.11.1", "torchcodec==0.17.0", "av==18.1.0")
 # The wheel of finetrainers 0.2.0 states no upper bounds; these are the newest versions that its loader works with.
 FINETRAINERS = (
     *("finetrainers==0.2.0", "datasets<4", "torch==2.6.0", "torchvision==0.21.0", "torchao==0.9.0"),
@@ -45,11 +47,26 @@ def python_with(requirements: Sequence[str]) -> Path:
 
 def run_script(requirements: Sequence[str], name: str, *arguments: object) -> str:
     """Run a script of this folder in an environment and return its output."""
-    command = [str(python_with(requirements)), str(SCRIPTS / name), *map(str, arguments)]
+    python = python_with(requirements)
+    command = [str(python), str(SCRIPTS / name), *map(str, arguments)]
     clean = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | {"HF_HUB_OFFLINE": "1"}
+    if found := list(python.parents[1].glob("lib/python*/site-packages/av.libs")):
+        clean["LD_LIBRARY_PATH"] = os.pathsep.join([_ffmpeg(found[0]), *map(str, found)])
     done = subprocess.run(command, capture_output=True, text=True, env=clean, timeout=900, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
+
+
+def _ffmpeg(libraries: Path) -> str:
+    """Folder with FFmpeg's libraries under their own names, as `libavutil.so.60`; PyAV adds hashes to them."""
+    folder = libraries.with_name("ffmpeg")
+    folder.mkdir(exist_ok=True)
+    for file in libraries.iterdir():
+        if match := re.fullmatch(r"(lib(?:av|sw)[a-z]+)-[0-9a-f]+(\.so\.\d+)\..*", file.name):
+            link = folder / "".join(match.groups())
+            if not link.is_symlink():
+                link.symlink_to(file)
+    return str(folder)
 
 
 def _run(*command: str) -> None:

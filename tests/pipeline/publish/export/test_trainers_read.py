@@ -22,13 +22,16 @@ from pipeline.publish.export.plan import ExportRequest, make_plan
 from pipeline.publish.export.run import write_export
 from pipeline.publish.export.trainers import PRESETS, TRAINERS
 from pipeline.video.clip_files import read_clip
+from pipeline.video.sound_files import SAMPLE_RATE
 from tests.support.datasets.built_dataset import SMALL, build_here, copy_of_built
-from tests.support.media.beeping_films import add_sound, beeps
+from tests.support.media.beeping_films import add_sound, beeps, beeps_in
 from tests.support.media.films import make_film
 from tests.support.trainers.environments import CROISSANT, DIFFSYNTH, FINETRAINERS, SIMPLETUNER, WEBSHART, run_script
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(3600)]
 WAN = PRESETS["wan"]
+AT = tuple(0.5 + number for number in range(9))
+"""Times of the beeps of a film, in seconds."""
 
 
 @pytest.fixture(scope="module")
@@ -80,9 +83,9 @@ def test_a_loader_reads_all_clips(
 
 
 def test_diffsynth_reads_spans_for_ltx2(tmp_path: Path) -> None:
-    """All 121 frames in order, and for the sound the path of the same mp4."""
+    """All 121 frames in order, and the sound of those frames, to the sample."""
     silent = make_film(tmp_path / "silent.mp4", frames=400, scenes=[0, 250])
-    film = add_sound(silent, tmp_path / "film.mp4", [(beeps(9, range(9)), 0)])
+    film = add_sound(silent, tmp_path / "film.mp4", [(beeps(9, AT), 0)])
     data, out, result = Dataset(tmp_path / "data"), tmp_path / "out", tmp_path / "loaded.npz"
     build_here(BuildRequest(films=(film,), out=data.root, config=checked(SMALL, "test")))
     ltx2 = PRESETS["ltx2"]
@@ -92,11 +95,14 @@ def test_diffsynth_reads_spans_for_ltx2(tmp_path: Path) -> None:
     run_script(DIFFSYNTH, "read_with_diffsynth.py", out, ltx2.frames, ltx2.height, ltx2.width, result)
     with np.load(result) as loaded:
         assert list(loaded["captions"]) == [clip.caption for clip in plan.clips]
-        assert list(loaded["sounds"]) == [str(out / clip.file) for clip in plan.clips]
+        assert list(loaded["rates"]) == [SAMPLE_RATE] * len(plan.clips)
         assert len(loaded["frames_NTHWC"]) == len(plan.clips) >= 2
-        for clip_THWC in loaded["frames_NTHWC"]:
+        for clip_THWC, sound_CT in zip(loaded["frames_NTHWC"], loaded["sounds_NCT"], strict=True):
             numbers = [read_barcode(picture_HWC[:, :, ::-1]) for picture_HWC in clip_THWC]
             assert numbers == list(range(numbers[0], numbers[0] + ltx2.frames))
+            assert sound_CT.shape == (2, ltx2.frames * SAMPLE_RATE // ltx2.fps)
+            heard = [beep - numbers[0] / 24 for beep in AT]
+            assert beeps_in(sound_CT) == pytest.approx([at for at in heard if 0 < at < 5], abs=0.01)
 
 
 def test_webshart_reads_the_shards_of_a_dataset(dataset: Dataset, tmp_path: Path) -> None:
