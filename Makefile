@@ -12,7 +12,7 @@ test-slow: WORKERS = $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 2)
 # bytecode at installation: else every start under PYTHONDONTWRITEBYTECODE, set in many images, compiles torch anew
 INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --constraint constraints.txt --editable
 
-.PHONY: help play demo demo-eval miniature install install-flow install-train install-evaluate install-cloud install-ray install-dev lmdeploy-env test test-slow test-all test-nightly bench bench-model bench-speeds bench-learning bench-motion bench-camera bench-scenes bench-season bench-real bench-sampling bench-tokenizer bench-captions bench-review bench-cast bench-clips bench-embeddings bench-training bench-metrics bench-eval soak constraints constraints-lmdeploy clean
+.PHONY: help play demo demo-eval miniature install install-flow install-train install-evaluate install-cloud install-ray install-dev lmdeploy-env test test-slow test-all test-nightly bench bench-model bench-speeds bench-learning bench-motion bench-camera bench-scenes bench-season bench-sound bench-real bench-sampling bench-tokenizer bench-captions bench-review bench-cast bench-clips bench-embeddings bench-training bench-metrics bench-eval soak constraints constraints-lmdeploy clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-22s %s\n", $$1, $$2}'
@@ -116,6 +116,9 @@ bench-real: install-dev  ## scene changes and mixed clips on real pictures: REAL
 
 bench-season: install-dev  ## openings, endings, recaps and previews found in composed seasons, with truth (hours)
 	$(BIN)/python -m benchmarks.season
+
+bench-sound: install-train  ## whole builds in turns, with and without dialogue and sound, and reading of their shards
+	$(BIN)/python -m benchmarks.sound
 
 bench-captions: install-dev  ## use of a model server's slots, CPU and memory of the caption client
 	$(BIN)/python -m benchmarks.captions

@@ -124,27 +124,27 @@ def decode(film: Path, end_seconds: float | None) -> dict[str, Any]:
         return {"frames": sum(1 for _ in reader.frames(end_seconds=end_seconds))}
 
 
-def build(film: Path, out: Path, end_seconds: float | None) -> dict[str, Any]:
+def build(film: Path, out: Path, settings: dict[str, Any]) -> dict[str, Any]:
     """Build verified shards from a film by plain calls; return counts and the CPU seconds of each stage."""
-    config = checked({"film": {"end_seconds": end_seconds}}, "bench")
+    config = checked(settings, "bench")
     costs: dict[str, float] = {}
-    with _cpu_recorded(costs, "probe"):
+    with cpu_recorded(costs, "probe"):
         plan = make_plan(BuildRequest(films=(film,), out=out, config=config), Workspace(str(out)))
     folder = plan.dataset.folder(*plan.films)
     for stage in plan.stages:
-        with _cpu_recorded(costs, stage.name):
+        with cpu_recorded(costs, stage.name):
             perform(stage, folder)
     for publish_stage in publish_stages(config):
-        with _cpu_recorded(costs, publish_stage.name):
+        with cpu_recorded(costs, publish_stage.name):
             publish_stage.run(plan.dataset, silent)
-    with _cpu_recorded(costs, "verify"):
+    with cpu_recorded(costs, "verify"):
         faults = verify(plan.dataset)
     clips = folder.read("clips", Clip)
     return {"clips": len(clips), "faults": len(faults), "stages": costs}
 
 
 @contextmanager
-def _cpu_recorded(costs: dict[str, float], name: str) -> Iterator[None]:
+def cpu_recorded(costs: dict[str, float], name: str) -> Iterator[None]:
     """Add the CPU seconds of the block, in this process and its children, to `costs`."""
     before = _cpu_seconds()
     yield
@@ -221,7 +221,8 @@ def main() -> None:
     if sys.argv[1:2] == ["decode"]:
         print(json.dumps(decode(Path(sys.argv[2]), float(sys.argv[3]))))
     elif sys.argv[1:2] == ["build"]:
-        print(json.dumps(build(Path(sys.argv[2]), Path(sys.argv[3]), float(sys.argv[4]))))
+        settings = {"film": {"end_seconds": float(sys.argv[4])}}
+        print(json.dumps(build(Path(sys.argv[2]), Path(sys.argv[3]), settings)))
     else:
         options = parser.parse_args()
         compare(options.film or fetch_bunny(), None if options.full else 125.0)
