@@ -11,6 +11,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -37,6 +38,8 @@ from models.weights import adapter_metadata, adapter_tensors, write_tensors
 from pipeline.core.errors import DiskError, UserError, disk_errors
 
 State = Mapping[str, Tensor]
+_SETTLED_AT_ONCE = 32
+"""A saved game has thousands of files, and a disk that syncs many at once takes a quarter of the time."""
 
 
 @contextmanager
@@ -61,10 +64,9 @@ def writing(folder: Path) -> Iterator[Path]:
     try:
         with disk_errors(folder):
             yield part
-        for path in (*part.rglob("*"), part):
-            if path.is_dir() or path.stat().st_nlink == 1:  # not files shared with another checkpoint
-                path.chmod(0o755 if path.is_dir() else 0o644)  # safetensors creates files with mode 0600
-            _sync(path)
+        with ThreadPoolExecutor(_SETTLED_AT_ONCE) as threads:
+            list(threads.map(_settle, part.rglob("*")))
+        _settle(part)
         part.rename(target)
     except SafetensorError as error:  # of a write: readers have their own errors
         shutil.rmtree(part)
@@ -74,7 +76,10 @@ def writing(folder: Path) -> Iterator[Path]:
         raise
 
 
-def _sync(path: Path) -> None:
+def _settle(path: Path) -> None:
+    """Make a file or folder readable for everybody, and put it on the disk."""
+    if path.is_dir() or path.stat().st_nlink == 1:  # not files shared with another checkpoint
+        path.chmod(0o755 if path.is_dir() else 0o644)  # safetensors creates files with mode 0600
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -56,7 +56,8 @@ CONFIG = Config(
     looks=LooksSettings(text=False),
     # the edges lie between the speeds of the motions; clips this small are not halved for the optical flow
     motion=MotionSettings(scale=1.0, edges=(1.0, 1.9, 3.1, 5.0)),
-    selection=SelectionSettings(near_duplicates=False),  # the same deed at the same place is meant
+    # the same deed at the same place is meant, and the sun that all scenes of a film may share is no logo
+    selection=SelectionSettings(near_duplicates=False, logo="flag"),
     shards=ShardSettings(block_seconds=STORY_SECONDS, val_share=1 / STORIES),
     run=RunSettings(threads=1),
 )

@@ -164,7 +164,7 @@ def make_app(games: Games, config: ModelConfig, rules: Rules | None = None) -> F
         "drawn": how_drawn(games.settings, config.sampling),
         "start": asdict(Values()),
         "kept": {"most_bytes": MOST_BYTES, "gif_turns": GIF_TURNS},
-        "rules": {"turns": rules.turns} if rules else None,
+        "rules": {"turns": rules.turns, "for_two": rules.for_two} if rules else None,
         "times": TIMES,
         "manners": list(ADVERBS.values()),
     }

@@ -63,6 +63,8 @@ class StandingNow(BaseModel):
     """Standing after a turn, with what may come next."""
 
     people: tuple[PersonNow, ...] = ()
+    who: tuple[str, ...] = ()
+    """Characters in the picture; the first one acts."""
     wishes: tuple[WishNow, ...] = ()
     fulfilled: tuple[str, ...] = ()
     given_up: tuple[str, ...] = ()
@@ -113,6 +115,7 @@ class Referee:
         return _with_next(tale, now, f"{tale.seed} {turn.id}").model_copy(
             update={
                 "people": tuple(_person(tale, name, before, now) for name in now.people),
+                "who": now.deed.who,
                 "wishes": tuple(_wish(tale, wish, now.number) for wish in now.wishes),
                 "fulfilled": tuple(map(said, now.fulfilled)),
                 "given_up": tuple(map(said, now.given_up)),

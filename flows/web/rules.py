@@ -104,6 +104,11 @@ class Rules(Settings):
         """Return the rule of a motion; one that is not in the table costs nothing and needs nothing."""
         return self.motions.get(name, _FREE)
 
+    @property
+    def for_two(self) -> tuple[str, ...]:
+        """Motions that need company."""
+        return tuple(name for name, rule in self.motions.items() if rule.company == "needed")
+
     def mood_of(self, values: dict[str, int]) -> str:
         """Return the first mood that fits, empty if none does."""
         return next((mood.word for mood in self.moods if mood.fits(values)), "")

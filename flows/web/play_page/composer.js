@@ -18,7 +18,8 @@ export class Composer {
   #waiting = false;
   #checks = 0; // how often a character was chosen: the one chosen first acts
   #hindered = {}; // why a character cannot do a motion now
-  #actor = ""; // who acts if the player names nobody
+  #shown = []; // who is in the picture if the player names nobody
+  #forTwo = []; // motions that need company
   #together = {}; // words that the training data shows together
   #times = [];
   #manners = []; // adverbs of the motion levels
@@ -61,14 +62,14 @@ export class Composer {
   }
 
   /** Offers the characters, motions and places met in training, and says what can be played. */
-  offer({ characters, motions, places, together, times, manners, about, drawn }) {
+  offer({ characters, motions, places, together, times, manners, about, drawn, rules }) {
     for (const name of characters) this.#chip(name, false);
     const words = [...characters, ...motions, ...places];
     at("names").replaceChildren(...words.map((word) => this.#wordButton(word)));
     at("names").hidden = words.length === 0;
     this.#offerFor("motion-text", at("motions"), motions);
     const apart = splitTimes(places, times);
-    [this.#together, this.#times, this.#manners] = [together, apart.times, manners];
+    [this.#together, this.#times, this.#manners, this.#forTwo] = [together, apart.times, manners, rules?.for_two ?? []];
     this.#offerFor("background-text", at("places"), apart.places);
     this.#offerTimes(apart.times);
     at("about").textContent = about;
@@ -132,9 +133,9 @@ export class Composer {
     this.#preview();
   }
 
-  /** Marks what characters cannot do now; `actor` acts if nobody is named. */
-  hinder(hindered, actor = "") {
-    [this.#hindered, this.#actor] = [hindered, actor];
+  /** Marks what characters cannot do now; those `shown` stay in the picture if nobody is named, and the first acts. */
+  hinder(hindered, shown) {
+    [this.#hindered, this.#shown] = [hindered, shown];
     this.#preview();
   }
 
@@ -254,7 +255,7 @@ export class Composer {
     for (const box of at("cast").querySelectorAll("input[type=checkbox]"))
       box.parentElement.classList.toggle("unmet", this.#unmet([box.value], motion, place).some(([name]) => name === box.value));
     for (const button of at("motions").children)
-      button.classList.toggle("unmet", this.#unmet(names, button.textContent, place).some((pair) => pair.includes(button.textContent)));
+      button.classList.toggle("unmet", this.#isLone(names, button.textContent) || this.#unmet(names, button.textContent, place).some((pair) => pair.includes(button.textContent)));
     for (const button of at("motions").children) button.classList.toggle("hindered", Boolean(this.#hindrance(names, button.textContent)));
     for (const button of at("places").children)
       button.classList.toggle("unmet", this.#unmet(names, motion, button.textContent).some((pair) => pair.includes(button.textContent)));
@@ -286,14 +287,22 @@ export class Composer {
     this.#nameUnmet(fields);
   }
 
-  #hindrance([actor], motion) {
-    return this.#hindered[actor ?? this.#actor]?.[motion] ?? "";
+  #hindrance([actor = this.#shown[0]], motion) {
+    return this.#hindered[actor]?.[motion] ?? "";
+  }
+
+  #isLone(names, motion) {
+    return this.#forTwo.includes(without(this.#manners, motion)) && (names.length || this.#shown.length) < 2;
   }
 
   #nameUnmet(fields) {
     const pairs = fields ? this.#unmet(fields.characters, fields.motion, without(this.#times, fields.background)) : [];
     const named = pairs.map(([one, other]) => `${one} with ${other}`);
-    at("unmet").textContent = named.length ? `Not in the training data, so it may not show: ${named.join(", ")}.` : "";
+    const lone = fields && this.#isLone(fields.characters, fields.motion);
+    at("unmet").textContent = [
+      lone ? `It takes two to ${without(this.#manners, fields.motion)}: one character alone may be drawn twice.` : "",
+      named.length ? `Not in the training data, so it may not show: ${named.join(", ")}.` : "",
+    ].filter(Boolean).join(" ");
   }
 
   #unmet(names, motion, place) {

@@ -6,7 +6,7 @@ import { at, element } from "./page.js";
 import { signed, told } from "./words.js";
 
 const VALUES = { stamina: "stamina", social: "social", entertainment: "fun" };
-const NOTHING = { people: [], wishes: [], fulfilled: [], given_up: [], suggestions: [], surprise: null, hindered: {}, ending: null };
+const NOTHING = { people: [], who: [], wishes: [], fulfilled: [], given_up: [], suggestions: [], surprise: null, hindered: {}, ending: null };
 
 export class Rules {
   #composer;
@@ -39,7 +39,7 @@ export class Rules {
     showWishes(now);
     this.#suggest(next.suggestions);
     at("surprise").hidden = !next.surprise;
-    this.#composer.hinder(next.hindered, next.people.find(({ shown }) => shown)?.name);
+    this.#composer.hinder(next.hindered, next.who);
     this.#showEnding(viewed === head ? next : NOTHING, `${game}/${head}`);
   }
 

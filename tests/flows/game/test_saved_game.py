@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import io
 import json
+import struct
+import time
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from flows.game.folder import GameFolder
+from flows.game.folder import GameFolder, files_of
 from flows.game.play_file import play_turn
-from flows.game.records import GameSettings
+from flows.game.records import GameSettings, id_of
 from flows.game.saved_game import SavedGameError, open_saved, saved_parts
 from tests.support.networks.painted_engine import PaintedEngine
 
 SETTINGS = GameSettings(seed=7, checkpoint="painted", window_turns=4, fps=8, precision="float32")
 Files = dict[str, bytes]
+SHOT_BYTES = 50_000
+LINES_BYTES = 10_000
+"""Memory for a turn without its shot: its line, its record, and what the zip says of its two files."""
 
 
 def branched(path: Path) -> GameFolder:
@@ -164,3 +170,48 @@ def test_a_game_whose_shot_is_gone_cannot_be_saved(tmp_path: Path) -> None:
     folder.clip_path("0002").unlink()
     with pytest.raises(SavedGameError, match=r"0002\.mp4 of this game is gone"):
         saved_parts(folder, "mini")
+
+
+def long_game(path: Path, turns: int) -> GameFolder:
+    """A game of many turns that share one shot."""
+    folder = GameFolder.create(path / "game", SETTINGS)
+    first = play_turn(folder, PaintedEngine(), "one", None)
+    with folder.clip_path(first.id).open("ab") as shot:
+        shot.write(struct.pack(">I4s", SHOT_BYTES, b"free").ljust(SHOT_BYTES, b"\0"))  # a box that players skip
+    records = [first, *(first.model_copy(update=_later(number)) for number in range(2, turns + 1))]
+    for record in records[1:]:
+        for name, shared in zip(files_of(record.id), files_of(first.id), strict=True):
+            (folder.path / name).hardlink_to(folder.path / shared)
+    lines = (f"{record.model_dump_json(exclude_defaults=True)}\n" for record in records)
+    (folder.path / "turns.jsonl").write_text("".join(lines))
+    return GameFolder.open(folder.path)
+
+
+def _later(number: int) -> dict[str, object]:
+    return {"id": id_of(number, 0), "parent": id_of(number - 1, 0), "number": number}
+
+
+def measured(work: Callable[[], object]) -> tuple[float, int]:
+    """Return the seconds that some work took, and its peak of traced memory in bytes."""
+    begun, before = time.perf_counter(), tracemalloc.get_traced_memory()[0]
+    tracemalloc.reset_peak()
+    work()
+    return time.perf_counter() - begun, tracemalloc.get_traced_memory()[1] - before
+
+
+@pytest.mark.parametrize("turns", [200, pytest.param(10_000, marks=pytest.mark.nightly)])
+def test_a_long_game_is_saved_and_opened_shot_by_shot(
+    tmp_path: Path, turns: int, request: pytest.FixtureRequest
+) -> None:
+    folder, file = long_game(tmp_path, turns), tmp_path / "game.animegame"
+    tracemalloc.start()
+    request.addfinalizer(tracemalloc.stop)
+    with file.open("wb") as out:
+        saving = measured(lambda: out.writelines(saved_parts(folder, "mini")))
+    with file.open("rb") as saved_game:
+        opening = measured(lambda: open_saved(saved_game, tmp_path / "opened", SETTINGS, "mini"))
+    size = file.stat().st_size
+    for name, (seconds, peak) in {"saved": saving, "opened": opening}.items():
+        print(f"{turns} turns, {size / 1e6:.0f} MB, {name} in {seconds:.1f} s with {peak / 1e6:.1f} MB of memory")
+        assert peak < 2**21 + turns * LINES_BYTES < turns * SHOT_BYTES
+    assert GameFolder.open(tmp_path / "opened").turns == folder.turns

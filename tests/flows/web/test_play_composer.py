@@ -56,6 +56,8 @@ def test_the_film_stays_in_view_with_the_button_and_all_choices(
         last.scroll_into_view_if_needed()
         expect(last).to_be_in_viewport()
         assert page.evaluate("strip.clientHeight") >= 90
+        page.evaluate("number.textContent = 'turn 9999'")
+        assert page.evaluate("edge.clientHeight") < 32, "one line"
         assert page.evaluate("motions.scrollHeight > motions.clientHeight"), "and a shadow says so"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ CONFIG = ModelConfig.read(PACKED)
 RULES = read_rules(SHIPPED)
 SHORT = Rules.model_validate({**RULES.model_dump(), "turns": 3})
 RUN = "Character: Haru; Motion: run; Background: daytime city street."
+HUG = "Character: Yuki, Mika; Motion: hug; Background: daytime meadow."
 
 
 @pytest.fixture
@@ -69,6 +71,26 @@ def test_branches_and_takes_have_their_own_standings_also_after_a_restart(ruled:
         player.game = game
         for turn, before in known.items():
             assert {**standing(player, turn), "surprise": ""} == {**before, "surprise": ""}
+
+
+def test_players_at_the_same_time_have_their_own_standings_and_endings(tmp_path: Path) -> None:
+    lines = (RUN, "Character: Mika; Motion: wave; Background: daytime beach.", HUG)
+    without_wishes = SHORT.model_copy(update={"wishes": ()})  # they differ from game to game
+
+    def play_to_the_end(player: Player, line: str) -> dict[str, Any]:
+        turn = None
+        for _ in range(SHORT.turns):
+            turn = player.play(line, turn)
+        return standing(player, str(turn))
+
+    with served(tmp_path, config=CONFIG, rules=without_wishes) as game, ThreadPoolExecutor(len(lines)) as threads:
+        together, alone = ([Player(game) for _ in lines] for _ in range(2))
+        found = list(threads.map(play_to_the_end, together, lines))
+        for now, player, line in zip(found, alone, lines, strict=True):
+            assert play_to_the_end(player, line)["people"] == now["people"]
+    assert [[person["name"] for person in now["people"]] for now in found] == [["Haru"], ["Mika"], ["Yuki", "Mika"]]
+    assert [now["who"] for now in found] == [["Haru"], ["Mika"], ["Yuki", "Mika"]]
+    assert [now["ending"]["motions"] for now in found] == [2, 1, 1], "Haru tires, and the others do not"
 
 
 def test_a_refused_turn_is_not_drawn(tmp_path: Path) -> None:

@@ -89,6 +89,53 @@ def test_a_story_from_a_suggestion_to_its_end_and_on(chromium: Browser, tmp_path
         expect(suggestions).to_have_count(3)
 
 
+def test_two_pages_of_one_story_share_values_wishes_and_its_end(chromium: Browser, tmp_path: Path) -> None:
+    wave = [{"wants": WISHED, "motion": "wave"}]
+    with ruled(tmp_path, turns=2, wishes=wave) as game, opened(chromium, game) as one:
+        one.get_by_role("group", name="Suggestions").get_by_role("button").filter(has_not_text="wave").last.click()
+        turns(one, 1)
+        with opened(chromium, game, place=one.url.removeprefix(game.address)) as two:
+            turns(two, 1)
+            for page in (one, two):
+                expect(page.locator("#suggestions button").first).to_contain_text("'s wish")
+            game.engine.go.clear()
+            one.locator("#suggestions button").first.click()
+            expect(one.locator("#leader")).to_be_visible()
+            two.locator("#surprise").click()
+            expect(two.get_by_role("alert")).to_contain_text("being drawn already")
+            game.engine.go.set()
+            for page in (one, two):
+                expect(page.locator("#strip li")).to_have_count(2)
+                expect(page.locator("#granted li.granted")).to_contain_text(f"wants {WISHED}")
+                expect(page.locator("#complaint")).to_be_hidden()
+            assert one.locator("#people").inner_text() == two.locator("#people").inner_text()
+            one.get_by_role("button", name="Play on").click()
+            expect(two.get_by_role("region", name="The end")).to_be_visible()
+            one.locator("#surprise").click()
+            turns(one, 3)
+            two.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+            turns(two, 3)
+            expect(two.get_by_role("region", name="The end")).to_be_hidden()
+
+
+def test_hugs_of_one_character_are_marked(chromium: Browser, tmp_path: Path) -> None:
+    with ruled(tmp_path) as game, opened(chromium, game) as page:
+        hug, said = page.locator("#motions").get_by_role("button", name="hug"), page.locator("#unmet")
+        page.get_by_role("checkbox", name="Haru").set_checked(True, force=True)
+        expect(hug).to_have_class(re.compile("unmet"))
+        hug.click()
+        expect(said).to_have_text("It takes two to hug: one character alone may be drawn twice.")
+        page.get_by_role("checkbox", name="Mika").set_checked(True, force=True)
+        expect(hug).not_to_have_class(re.compile("unmet"))
+        expect(said).to_be_hidden()
+        page.locator("#places").get_by_role("button", name="meadow").click()
+        page.get_by_role("button", name="Play", exact=True).click()
+        turns(page, 1)
+        page.get_by_role("checkbox", name="Haru").set_checked(False, force=True)
+        page.get_by_role("checkbox", name="Mika").set_checked(False, force=True)
+        expect(hug).not_to_have_class(re.compile("unmet"))  # both stay in the picture
+
+
 def test_a_tired_character_is_marked_and_does_something_else(chromium: Browser, tmp_path: Path) -> None:
     with ruled(tmp_path, CONFIG.replaced(other_words={}), wishes=[]) as game, opened(chromium, game) as page:
         for number in (1, 2):
