@@ -11,7 +11,7 @@ from pipeline.core.records import Clip, Film, HashedPicture, Scene
 from pipeline.core.stage import is_whole
 from pipeline.core.store import Dataset, FilmFolder
 
-_VERSION = 2
+_VERSION = 3
 """Number to raise whenever the same episodes would give other repeats."""
 MEASURED = ("crop", "cut", "looks")
 """Stages whose results are compared."""

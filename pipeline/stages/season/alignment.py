@@ -6,8 +6,8 @@ fingerprints of episodes), with the perceptual hashes of `duplicates.py` in plac
 1. Frames whose hashes differ in at most 40 bits vote for the offset between their times.
 2. Along an offset with enough votes, frames match if they differ in at most 72 bits: other credits over a picture
    change its hash more than another encoding. A stretch is where more frames match than differ.
-3. A stretch ends at a cut of either episode nearby. Credits may hide its first or last shot, so it also extends to a
-   cut that both episodes have at one time shortly before or after.
+3. A stretch ends at a cut of either episode nearby, over frames that differ in at most 96 bits: credits may hide half
+   of its first or last shot. It also extends to a cut that both episodes have at one time shortly before or after.
 
 Films that were cut by an earlier version have hashes inside clips only. There a stretch extends up to the cut at which
 the episodes part: over scenes too short for a clip while both episodes cut at the same times.
@@ -26,6 +26,8 @@ from pipeline.core.records import Scene
 
 NEAR_BITS, LOOSE_BITS = 40, 72
 """Five lines of credits over a small picture change up to 72 bits; one in 100 pairs of frames is so close by chance."""
+_VEILED_BITS = 96
+"""Credits in both episodes and a poor encoding change up to 92 bits of a plain shot; other pictures differ in 104."""
 GAP_SECONDS = 3.5
 """Longest gap in a stretch, as in Intro Skipper."""
 LEAST_SECONDS = 1.0
@@ -190,7 +192,7 @@ def _up_to_the_cuts(
     one: HashedEpisode, other: HashedEpisode, offset: float, bits_M: NDArray[np.float64], start: float, end: float
 ) -> tuple[float, float]:
     """Extend a stretch to where the episodes part."""
-    differing = one.times_M[np.isfinite(bits_M) & (bits_M > LOOSE_BITS)]
+    differing = one.times_M[np.isfinite(bits_M) & (bits_M > _VEILED_BITS)]
     after, before = differing[differing > end], differing[differing < start]
     latest = min(after[0] if after.size else np.inf, one.seconds, other.seconds - offset)
     earliest = max(before[-1] if before.size else -np.inf, 0.0, -offset)

@@ -98,6 +98,16 @@ def test_a_first_shot_under_credits_belongs_to_the_stretch() -> None:
     assert (found.start, found.end, found.offset) == pytest.approx((10, 30.5, 15), abs=0.1)
 
 
+def test_a_last_shot_under_many_credits_belongs_to_the_stretch() -> None:
+    source = Shots()
+    shared = source.shots(20, 2.5)
+    veiled = [*source.coded(shared[:-1]), *source.coded(shared[-1:], 88)]
+    one = episode("a", source.shots(10), shared, source.shots(30), margin=0)
+    other = episode("b", source.shots(25), veiled, source.shots(9), margin=0)
+    [found] = find_alignments([one, other])
+    assert (found.start, found.end, found.offset) == pytest.approx((10, 30, 15), abs=0.1)
+
+
 def test_a_still_shot_is_found_where_it_is_and_a_picture_of_half_a_second_is_not() -> None:
     source = Shots()
     still = [np.repeat(source.shots(3)[0][:1], 4 * FPS, axis=0)]
