@@ -2,5 +2,5 @@
 
 CARD_VERSION = 11
 """Version of the data card, raised by hand whenever the same dataset would give another card."""
-REPORT_VERSION = 12
+REPORT_VERSION = 13
 """Version of the report, raised by hand whenever the same dataset would give another page."""

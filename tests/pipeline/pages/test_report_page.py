@@ -137,6 +137,7 @@ def test_the_keyboard_reaches_every_clip_and_its_facts(chromium: Browser, made: 
         page.keyboard.press("Enter")
         facts = page.locator("#viewer-facts")
         assert "海の話.mp4" in facts.inner_text()
+        assert facts.evaluate("list => list.getBoundingClientRect().bottom <= innerHeight"), "all facts are in view"
         assert page.locator("#viewer-place").inner_text() == "20 of 20"
         page.keyboard.press("ArrowLeft")
         assert page.locator("#viewer-place").inner_text() == "19 of 20"
