@@ -156,7 +156,8 @@ def _with_portraits(plan: ExportPlan) -> ExportPlan:
     if not (request.references or request.stills):
         return plan
     try:
-        portraits = find_portraits(plan.dataset, [clip.seen for clip in plan.clips])
+        shape = (plan.format.width, plan.format.height)
+        portraits = find_portraits(plan.dataset, [clip.seen for clip in plan.clips], shape)
     except RecordError as error:
         raise UserError(f"{error}; run `animegamer build` again") from error
     if not portraits.by_name:

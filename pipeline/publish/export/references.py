@@ -1,6 +1,6 @@
 """Pictures of characters in an export: a reference for each clip, from another scene, and stills of each character.
 
-    portraits = find_portraits(dataset, seen)
+    portraits = find_portraits(dataset, seen, (720, 480))
     portraits.reference_for(seen[0])        the character of the clip in another scene; None if there is none
     portraits.stills(most=20)               pictures of each character, sharpest first, by name and look
 
@@ -43,18 +43,11 @@ class Portrait:
     figure: Figure
     content: bytes
     """JPEG file of the picture."""
+    widened: bytes
+    """JPEG file with gray at two sides, in the shape of a clip, because trainers crop to it."""
     sharpness: float
     look: int
     """Number of the character's look, such as an outfit, from 1; the most frequent first."""
-
-    def widened(self, width: int, height: int) -> bytes:
-        """Return the JPEG file with gray at two sides, in the shape of a clip: trainers crop to it."""
-        picture_HWC = np.asarray(cv2.imdecode(np.frombuffer(self.content, np.uint8), cv2.IMREAD_COLOR), np.uint8)
-        high, wide = picture_HWC.shape[:2]
-        more = max(0, round(high * width / height) - wide), max(0, round(wide * height / width) - high)
-        sides = (more[1] // 2, more[1] - more[1] // 2, more[0] // 2, more[0] - more[0] // 2)
-        wide_HWC = cv2.copyMakeBorder(picture_HWC, *sides, cv2.BORDER_CONSTANT, value=(_GROUND,) * 3)
-        return _jpeg(np.asarray(wide_HWC, np.uint8))
 
 
 @dataclass(frozen=True)
@@ -89,8 +82,11 @@ class Portraits:
                     yield name, one, counts[one.look]
 
 
-def find_portraits(dataset: Dataset, seen: Sequence[SeenClip]) -> Portraits:
+def find_portraits(dataset: Dataset, seen: Sequence[SeenClip], shape: tuple[int, int]) -> Portraits:
     """Find the pictures of characters on some clips.
+
+    Args:
+        shape: width and height of the clips of the export.
 
     Raises:
         UserError: no clip has vectors; the message names the setting.
@@ -104,7 +100,7 @@ def find_portraits(dataset: Dataset, seen: Sequence[SeenClip]) -> Portraits:
             on_screen[figures.items[place].clip.clip_id][name] += 1
     least = figures.usual_likeness()
     return Portraits(
-        {name: _portraits(dataset, figures, places, least) for name, places in sorted(named.items())},
+        {name: _portraits(dataset, figures, places, least, shape) for name, places in sorted(named.items())},
         {clip_id: [name for name, _ in counts.most_common()] for clip_id, counts in on_screen.items()},
     )
 
@@ -126,21 +122,32 @@ def _named(dataset: Dataset, figures: Figures, seen: Mapping[str, SeenClip]) -> 
     return found
 
 
-def _portraits(dataset: Dataset, figures: Figures, places: Sequence[int], least: float) -> list[Portrait]:
+def _portraits(
+    dataset: Dataset, figures: Figures, places: Sequence[int], least: float, shape: tuple[int, int]
+) -> list[Portrait]:
     label_N = clusters(figures.vectors_ND[places], least)
     looks = {label: number for number, (label, _) in enumerate(Counter(label_N.tolist()).most_common(), start=1)}
     step = max(1.0, len(places) / _SEARCHED)
     chosen = [int(number * step) for number in range(min(len(places), _SEARCHED))]
     items = [figures.items[places[number]] for number in chosen]
-    cut = [
-        Portrait(items[place], _jpeg(picture_HWC), sharpness(picture_HWC), looks[int(label_N[chosen[place]])])
-        for place, picture_HWC in cut_out(dataset, items)
-    ]
+    cut = []
+    for place, picture_HWC in cut_out(dataset, items):
+        look = looks[int(label_N[chosen[place]])]
+        files = _jpeg(picture_HWC), _jpeg(_widened(picture_HWC, *shape))
+        cut.append(Portrait(items[place], *files, sharpness(picture_HWC), look))
     return sorted(cut, key=lambda one: -one.sharpness)
 
 
 def _scene_of(figure: Figure) -> tuple[str, int]:
     return figure.clip.film_id, figure.clip.scene
+
+
+def _widened(picture_HWC: Picture, width: int, height: int) -> Picture:
+    high, wide = picture_HWC.shape[:2]
+    more = max(0, round(high * width / height) - wide), max(0, round(wide * height / width) - high)
+    sides = (more[1] // 2, more[1] - more[1] // 2, more[0] // 2, more[0] - more[0] // 2)
+    wide_HWC = cv2.copyMakeBorder(picture_HWC, *sides, cv2.BORDER_CONSTANT, value=(_GROUND,) * 3)
+    return np.asarray(wide_HWC, np.uint8)
 
 
 def _jpeg(picture_HWC: Picture) -> bytes:

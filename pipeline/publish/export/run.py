@@ -185,9 +185,7 @@ def _captions(plan: ExportPlan, clips: Sequence[ExportClip]) -> dict[str, str]:
 
 def _pictures(plan: ExportPlan) -> dict[str, bytes]:
     """Content of the pictures of characters, and of their captions, by their path in the export."""
-    chosen = {id(clip.reference): clip.reference for clip in plan.clips if clip.reference}  # many clips share one
-    widened = {key: portrait.widened(plan.format.width, plan.format.height) for key, portrait in chosen.items()}
-    found = {clip.reference_file: widened[id(clip.reference)] for clip in plan.clips if clip.reference}
+    found = {clip.reference_file: clip.reference.widened for clip in plan.clips if clip.reference}
     stills = plan.portraits.stills(plan.request.stills) if plan.portraits else ()
     for name, portrait, number in stills:
         path = f"{STILLS}/{name}/{portrait.look}/{number:03d}"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import cv2
+import numpy as np
 import pytest
 import yaml
 
@@ -18,11 +19,12 @@ from pipeline.core.records import Caption, Clip
 from pipeline.core.store import Dataset
 from pipeline.plan.film_stages import STAGE_NAMES
 from pipeline.publish.export.plan import ExportPlan, ExportRequest, make_plan
+from pipeline.publish.export.references import find_portraits
 from pipeline.publish.export.run import write_export
 from pipeline.publish.export.trainers import TRAINERS
 from pipeline.publish.shards import write_shards
 from pipeline.remote.mirror import Mirror
-from pipeline.reviews.casting.figures import read_figures
+from pipeline.reviews.casting.figures import cut_out, read_figures
 from pipeline.reviews.casting.rows import Casting
 from tests.support import onnx_networks as onnx
 from tests.support.datasets.embedded import embed
@@ -69,6 +71,19 @@ def test_each_clip_has_its_character_from_another_scene(dataset: Dataset, tmp_pa
         assert width / height == pytest.approx(plan.format.width / plan.format.height, abs=0.02)
     assert write_export(planned(dataset, out, references=True)).changed == 0
     assert write_export(planned(dataset, out)).removed == len(rows) + 1
+
+
+def test_a_picture_is_widened_before_its_only_encoding(dataset: Dataset, tmp_path: Path) -> None:
+    name_all(dataset, "Hana")
+    seen = [clip.seen for clip in planned(dataset, tmp_path / "out").clips]
+    portrait = find_portraits(dataset, seen, (96, 96)).by_name["Hana"][0]
+    ((_, picture_HWC),) = cut_out(dataset, [portrait.figure])
+    high, wide = picture_HWC.shape[:2]
+    square_HWC = np.full((wide, wide, 3), 224, np.uint8)
+    top = (wide - high) // 2
+    square_HWC[top : top + high] = picture_HWC
+    assert high < wide
+    assert portrait.widened == cv2.imencode(".jpg", square_HWC, [cv2.IMWRITE_JPEG_QUALITY, 95])[1].tobytes()
 
 
 def test_trainers_get_their_own_names(dataset: Dataset, tmp_path: Path) -> None:
