@@ -4,8 +4,9 @@
 
 Single turns are asked of the model, each of another character, motion, place and level, drawn at random. The shot
 tokens of a turn do not depend on its frames, so every setting draws the same turns, from the same noise. A setting is
-compared with 50 steps of its own sampler (PSNR), and the motion level drawn with the level asked. DIR is the trained
-recogniser of `make miniature` (`OUT/recogniser/result`): with it, the share of shots that show what was asked.
+compared with 50 steps of its own sampler (PSNR), and the motion level drawn, measured as an evaluation does, with the
+level asked. DIR is the trained recogniser of `make miniature` (`OUT/recogniser/result`): with it, the share of shots
+that show what was asked.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import product
 from pathlib import Path
 from random import Random
@@ -26,7 +28,6 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from benchmarks.learning.runs import measured_scope
 from examples.miniature.recogniser_network import Recogniser
 from models.config import ModelConfig, Sampling
 from models.engine import Engine
@@ -34,6 +35,10 @@ from models.engine_options import EngineOptions, Sampler
 from models.shipped import shipped
 from models.turns import GameState, Turn
 from pipeline.captions.rules import ADVERBS
+from pipeline.core.config import MotionSettings
+from pipeline.stages.motion_levels import level_of
+from pipeline.video.clip_files import write_clip
+from training.evaluation.metrics.features import ClipMotions, decode_clip
 
 STEPS = (1, 2, 4, 5, 10, 20, 50)
 GUIDANCE = (Sampling(guidance=1.0), Sampling(guidance=2.0), Sampling(guidance=2.0, guided=(200, 800)))
@@ -87,11 +92,19 @@ def psnr(turns: Sequence[Turn], others: Sequence[Turn]) -> float:
 
 
 def level_error(config: ModelConfig, turns: Sequence[Turn], folder: Path) -> float:
-    """Mean distance between the level predicted for a turn and the nearest level of the motion drawn."""
-    values = np.array(config.level_values)
-    scopes = [measured_scope(torch.from_numpy(turn.frames_THWC), folder / "turn.mp4") for turn in turns]
-    drawn = [int(np.abs(values - scope).argmin()) + 1 for scope in scopes]
-    return mean(abs(level - turn.state.level) for level, turn in zip(drawn, turns, strict=True))
+    """Mean distance between the level predicted for a turn and the level of the motion drawn.
+
+    The edges of the levels are in pixels of the dataset's clips, which are larger than the frames drawn.
+    """
+    measured, file = config.levels, folder / "turn.mp4"
+    assert measured, "the packaged model has them"
+    motions = ClipMotions(MotionSettings(scale=measured.dis_scale), (measured.width, measured.height))
+    errors = []
+    for turn in turns:
+        write_clip(file, turn.frames_THWC[..., ::-1], Fraction(config.shot_decoder.fps), crf=17)
+        (found,) = motions.describe([decode_clip(file)])
+        errors.append(abs(level_of(float(found["scope_px"][0]), measured.edges) - turn.state.level))
+    return mean(errors)
 
 
 def shown(recogniser: Recogniser, asked: Sequence[Asked], turns: Sequence[Turn]) -> float:
