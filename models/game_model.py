@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
@@ -174,15 +174,17 @@ class GameModel(nn.Module):
         """States of the last layer after the final norm, BLH."""
         mistral = mistral_of(self.language_model)
         embeddings_BLH = self._with_history(mistral.model.embed_tokens(batch.ids_BL), batch)
-        masks: dict[str, Any] = {"attention_mask": attention_mask(mistral.config, batch, embeddings_BLH.dtype)}
-        if self.training and mistral.config._attn_implementation == PACKED_ATTENTION:
-            masks["block_mask"] = block_mask(mistral.config, batch)
+        packed = self.training and mistral.config._attn_implementation == PACKED_ATTENTION
         states_BLH: Tensor = mistral.model(
             inputs_embeds=embeddings_BLH,
+            attention_mask=(
+                block_mask(mistral.config, batch)
+                if packed
+                else attention_mask(mistral.config, batch, embeddings_BLH.dtype)
+            ),
             position_ids=batch.positions_BL,
             past_key_values=cache,
             use_cache=cache is not None,
-            **masks,
         ).last_hidden_state
         return states_BLH
 

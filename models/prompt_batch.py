@@ -12,8 +12,8 @@ no other turn sees. Stock Mistral accepts a 2-D mask without an error and stays 
 of the attention implementation: boolean for `sdpa`, additive for `eager`.
 
 Half of a packed prompt's pairs are masked. FlexAttention leaves out the blocks of pairs that are masked as a whole, but
-only in compiled layers on a GPU. So `PACKED_ATTENTION` takes both masks: compiled layers use FlexAttention, all others
-the dense mask.
+only in compiled layers on a GPU. So `PACKED_ATTENTION` takes either mask, and a layer that is not compiled makes a
+dense mask of FlexAttention's.
 
 Shapes: B prompts, L positions or shot tokens, N rows of the flattened batch, D width of a shot token.
 """
@@ -138,9 +138,8 @@ def attention_mask(config: MistralConfig, batch: PromptBatch, dtype: torch.dtype
     attention = config._attn_implementation
     if attention not in MASKED_ATTENTION:
         raise ValueError(f"attention {attention!r} cannot mask blocks of queries: load Mistral with 'sdpa' or 'eager'")
-    prompts_B, order_L = (torch.arange(size, device=batch.real_BL.device) for size in batch.real_BL.shape)
-    may_attend = _rule(batch, config.sliding_window)
-    mask_B1LL = may_attend(prompts_B[:, None, None], None, order_L[:, None], order_L)[:, None]
+    count, length = batch.real_BL.shape
+    mask_B1LL = _dense(_rule(batch, config.sliding_window), count, length, batch.real_BL.device)
     return in_form_of(config, mask_B1LL, dtype)
 
 
@@ -158,7 +157,13 @@ def block_mask(config: MistralConfig, batch: PromptBatch) -> BlockMask:
     return create_block_mask(rule, count, None, length, length, batch.real_BL.device, BLOCK_SIZE=FLEX_BLOCK)
 
 
-def _rule(batch: PromptBatch, window: int | None) -> Callable[[Any, Any, Any, Any], Tensor]:
+def _dense(may_attend: Callable[..., Tensor], count: int, length: int, device: torch.device) -> Tensor:
+    """Return the mask B1LL of a rule."""
+    prompts_B, order_L = (torch.arange(size, device=device) for size in (count, length))
+    return may_attend(prompts_B[:, None, None], None, order_L[:, None], order_L)[:, None]
+
+
+def _rule(batch: PromptBatch, window: int | None) -> Callable[..., Tensor]:
     """Return a function from prompt b, head (not used), query i and key j to whether i may attend to j."""
     blocks_BL, branches_BL, positions_BL = block_numbers(batch.query_mask_BL), batch.branches_BL, batch.positions_BL
 
@@ -194,16 +199,18 @@ def _attend(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    attention_mask: Tensor | None,
+    attention_mask: Tensor | BlockMask | None,
     *,
-    block_mask: BlockMask | None = None,
     scaling: float | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """Attend by FlexAttention in a compiled layer, otherwise with the dense mask."""
-    if block_mask is None or not torch.compiler.is_compiling():
-        attended_BLHD, _ = sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **others)
-        return attended_BLHD, None
-    attended_BHLD = flex_attention(query, key, value, block_mask=block_mask, scale=scaling, enable_gqa=True)
-    assert isinstance(attended_BHLD, Tensor)
-    return attended_BHLD.transpose(1, 2).contiguous(), None
+    """Attend by FlexAttention in a compiled layer, otherwise with a dense mask."""
+    if isinstance(attention_mask, BlockMask):
+        if torch.compiler.is_compiling():
+            attended_BHLD = flex_attention(query, key, value, block_mask=attention_mask, scale=scaling, enable_gqa=True)
+            assert isinstance(attended_BHLD, Tensor)
+            return attended_BHLD.transpose(1, 2).contiguous(), None
+        # only in a pass that counts operations, so each layer may make the mask again
+        attention_mask = _dense(attention_mask.mask_mod, query.shape[0], query.shape[2], query.device)
+    attended_BLHD, _ = sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **others)
+    return attended_BLHD, None
