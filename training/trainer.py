@@ -47,7 +47,7 @@ from pipeline.core.atomic import write_json
 from pipeline.core.ingredients import read_note
 from training.config import LoopSettings
 from training.data.checks import check_batch
-from training.data.order import Batches, begin_reading
+from training.data.order import Batches, Position, begin_reading
 from training.learner import Learner
 from training.optimizer import learning_rate
 from training.phase import Collator, Phase, Share, StepBatch
@@ -134,7 +134,7 @@ class Trainer:
         loop = self.loop
         # 1. Update the weights, and measure how long it took.
         if self.speed.misses_operations:
-            self._count_operations(step, batch)
+            self._count_operations()
         figures = self._update_weights(step, batch)
         speeds = self.speed.figures(batch.examples, figures.pop("units"))
         self.done = step + 1
@@ -202,11 +202,16 @@ class Trainer:
                 sums[name] = sums.get(name, 0) + values_B.detach().float().sum() / batch.examples
         return sums
 
-    def _count_operations(self, step: int, batch: StepBatch) -> None:
-        """Count the operations of a step for the MFU, in a pass without an update: no counter sees compiled blocks."""
-        learner = self.learner
+    def _count_operations(self) -> None:
+        """Count the operations of an example for the MFU, in a pass without an update.
+
+        No counter sees compiled blocks. Uncompiled ones need more memory, so the pass has one example.
+        """
+        learner, phase = self.learner, self.phase
+        example: Any = phase.examples[Position(0, 0)]
+        batch = Collator(phase.size_of, phase.collate, 1)([example])
         with learner.uncompiled(), self.accelerator.no_sync(learner.network), self.speed.counting(batch.units):
-            self._add_gradients(step, batch)
+            self._add_gradients(0, batch)
         learner.drop_gradients()
 
     def _validate(self) -> dict[str, float]:
