@@ -12,42 +12,30 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from statistics import median
-from typing import TypeVar
 
 import torch
 from accelerate import Accelerator
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from models.frames import LATENT_CHANNELS
-from models.game_model import GameModel, mistral_of, wrap_language_model
-from models.prompt_batch import FLEX_BLOCK, TensorBatch, pack_attention
-from models.shot_decoder import (
-    SPATIAL_COMPRESSION,
-    ShotDecoder,
-    add_lora,
-    decoder_options,
-    unfreeze_for_adaptation,
-    unfreeze_for_joint,
-    unfreeze_for_warm_up,
-)
+from models.game_model import GameModel, wrap_language_model
+from models.prompt_batch import FLEX_BLOCK, TensorBatch
+from models.shot_decoder import SPATIAL_COMPRESSION, ShotDecoder, add_lora, decoder_options
 from models.shot_encoder import ShotEncoder
 from models.tokens import MEASURED, PastTurn, State, shipped_tokenizer, write_packed_prompt, write_prompt
 from models.untrained import random_base
 from pipeline.core.errors import UserError
-from training.compiling import compiles
 from training.config import LoopSettings, Precision, Recipe
 from training.learner import Learner
-from training.phases.game import GameBatch, GameExample, GamePhase, GameTraining
+from training.phases.assembly import game_training, shot_networks
+from training.phases.game import GameBatch, GameExample, GameTraining
 from training.phases.shot import NoisedShot, NoisedShots, ShotNetworks
 from training.processes import FROZEN_PRECISION, new_accelerator, release_network, resolved
 from training.recipes import PhaseName, loop_of
 from training.speed import peak_tflops_of
 
-T = TypeVar("T")
 INSTRUCTION = "Character: Qiqi; Motion: slowly fly over the sea; Background: morning sky."
-UNITS: dict[bool, Sequence[str]] = {True: GamePhase.units, False: ("CogVideoXBlock", "ShotDecoder", "ShotEncoder")}
-"""Units of the game model, and of the phases with the shot decoder."""
 LOOP_KEYS = {"warm-up": "shot.warm_up", "joint": "shot.joint", "game": "game.loop", "adapt": "adapt.loop"}
 """Table of the recipe with each phase's loop."""
 _WARM, _TIMED = 2, 3
@@ -60,7 +48,9 @@ class Trial:
 
     phase: PhaseName
     micro_batch: int
-    """Examples in a forward pass: the recipe's, or the most that fit into memory."""
+    """Examples in a forward pass: those wanted, or the most that fit into memory."""
+    wanted: int
+    """Examples in a forward pass by the recipe, at most a process's share of a batch."""
     seconds: float
     """Seconds of a step until the last backward pass."""
     update_seconds: float
@@ -80,7 +70,8 @@ def try_phase(phase: PhaseName, recipe: Recipe) -> Trial | None:
         The cost, at a smaller micro-batch if the recipe's needs too much memory; None if no example fits.
 
     Raises:
-        UserError: the precision does not go with the device.
+        UserError: the precision does not go with the device; or one of several processes runs out of memory in a step
+            that needs the others, which wait until the launcher ends them.
     """
     try:
         accelerator = new_accelerator(precision_of(phase, recipe))
@@ -94,25 +85,32 @@ def try_phase(phase: PhaseName, recipe: Recipe) -> Trial | None:
 def _tried(phase: PhaseName, recipe: Recipe, accelerator: Accelerator) -> Trial | None:
     loop, device = loop_of(recipe, phase), accelerator.device
     share = -(-loop.batch_size // accelerator.num_processes)
+    wanted, most = min(loop.micro_batch, share), 1
+
+    def batches_of(size: int) -> list[TensorBatch]:
+        return [batch_of(phase, recipe, each) for each in _sizes(share, size)]
+
     try:
         # 1. Build the network, with all that its training changes, and count the operations of one example.
         network = network_of(phase, recipe, str(device))
-        learner = Learner(network, UNITS[phase == "game"], loop, accelerator, varied=phase == "game")
+        learner = Learner(network, network.units, loop, accelerator, varied=phase == "game")
         operations = share * _operations(learner, batch_of(phase, recipe, 1).to(device))
-        # 2. Run steps, with as many examples at once as fit.
-        found = fitting(
-            min(loop.micro_batch, share),
-            lambda most: _timed(learner, [batch_of(phase, recipe, size) for size in _sizes(share, most)]),
-        )
-    except torch.OutOfMemoryError:
-        found = None
-    if found is None:
-        return None
-    most, (seconds, update_seconds) = found
+        # 2. Find how many examples fit at once, and run steps with as many.
+        most = _fitting(learner, wanted, batches_of)
+        if not most:
+            return None
+        seconds, update_seconds = _timed(learner, batches_of(most))
+    except torch.OutOfMemoryError as error:
+        if accelerator.num_processes == 1:
+            return None
+        raise UserError(
+            f"{phase}: process {accelerator.process_index} has too little memory for a micro-batch of {most}: set a "
+            f"smaller {LOOP_KEYS[phase]}.micro_batch, or take --recipe card24"
+        ) from error
     peak_gb = torch.cuda.max_memory_allocated() / 1e9 if device.type == "cuda" else None
     step_seconds, peak_tflops = seconds + update_seconds, peak_tflops_of(accelerator)
     mfu = operations / step_seconds / peak_tflops / 1e12 if peak_tflops else None
-    return Trial(phase, most, seconds, update_seconds, loop.steps * step_seconds / 3600, peak_gb, mfu)
+    return Trial(phase, most, wanted, seconds, update_seconds, loop.steps * step_seconds / 3600, peak_gb, mfu)
 
 
 def described(phase: PhaseName, loop: LoopSettings, trial: Trial | None, end: datetime) -> str:
@@ -128,21 +126,36 @@ def described(phase: PhaseName, loop: LoopSettings, trial: Trial | None, end: da
     figures += [f"MFU {trial.mfu:.0%}"] if trial.mfu else []
     figures.append(f"{loop.steps:,} steps take {trial.hours:.3g} hours, until {end:%Y-%m-%d %H:%M}")
     line = f"{phase}: {', '.join(figures)}"
-    if trial.micro_batch < min(loop.micro_batch, loop.batch_size):
-        line += f". {loop.micro_batch} at once did not fit: set {LOOP_KEYS[phase]}.micro_batch = {trial.micro_batch}"
+    if trial.micro_batch < trial.wanted:
+        line += f". {trial.wanted} at once did not fit: set {LOOP_KEYS[phase]}.micro_batch = {trial.micro_batch}"
     return line
 
 
-def fitting(most: int, attempt: Callable[[int], T]) -> tuple[int, T] | None:
-    """Return the largest size up to `most` whose attempt does not run out of a GPU's memory, and its result."""
+def _fitting(learner: Learner, most: int, batches_of: Callable[[int], Sequence[TensorBatch]]) -> int:
+    """Return the largest micro-batch up to `most` that fits into the memory of every process; 0 if none does.
+
+    The attempts exchange no gradients, because a process that runs out of memory would leave the others waiting. With
+    FSDP2 every pass is an exchange, so there only `most` is tried, in the steps that are timed.
+    """
+    accelerator = learner.accelerator
+    if accelerator.is_fsdp2:
+        return most
+    own = fitting(most, lambda size: _step(learner, batches_of(size), exchanging=False))
+    return -int(accelerator.reduce(torch.tensor(-own, device=accelerator.device), reduction="max"))
+
+
+def fitting(most: int, attempt: Callable[[int], object]) -> int:
+    """Return the largest size up to `most` whose attempt does not run out of a GPU's memory; 0 if there is none."""
     for size in range(most, 0, -1):
         try:
-            return size, attempt(size)
+            attempt(size)
         except torch.OutOfMemoryError:
             continue  # the caches are freed outside, when the traceback no longer holds tensors
+        else:
+            return size
         finally:
             torch.cuda.empty_cache()
-    return None
+    return 0
 
 
 def _sizes(share: int, most: int) -> list[int]:
@@ -161,22 +174,31 @@ def _operations(learner: Learner, batch: TensorBatch) -> int:
 
 def _timed(learner: Learner, batches: Sequence[TensorBatch]) -> tuple[float, float]:
     """Return the median seconds of a step: of its passes, and of its update."""
-    accelerator, times = learner.accelerator, list[tuple[float, float]]()
-    moved = [batch.to(accelerator.device) for batch in batches]
-    learner.drop_gradients()
-    if accelerator.device.type == "cuda":
+    if learner.accelerator.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
-    for _ in range(_WARM + _TIMED):
-        began = _now(accelerator)
-        for number, batch in enumerate(moved, start=1):
-            with nullcontext() if number == len(moved) else accelerator.no_sync(learner.network):
-                _backward(learner, batch, len(moved))
-        passed = _now(accelerator)
-        learner.clip(1.0)
-        learner.update(1e-6, skipped=False)
-        times.append((passed - began, _now(accelerator) - passed))
+    times = [_step(learner, batches) for _ in range(_WARM + _TIMED)]
     first, second = zip(*times[_WARM:], strict=True)
     return median(first), median(second)
+
+
+def _step(learner: Learner, batches: Sequence[TensorBatch], *, exchanging: bool = True) -> tuple[float, float]:
+    """Run a step, and return the seconds of its passes and of its update.
+
+    Args:
+        exchanging: whether the processes add up their gradients.
+    """
+    accelerator = learner.accelerator
+    moved = [batch.to(accelerator.device) for batch in batches]
+    learner.drop_gradients()
+    began = _now(accelerator)
+    for number, batch in enumerate(moved, start=1):
+        exchanges = exchanging and number == len(moved)
+        with nullcontext() if exchanges else accelerator.no_sync(learner.network):
+            _backward(learner, batch, len(moved))
+    passed = _now(accelerator)
+    learner.clip(1.0)
+    learner.update(1e-6, skipped=False)
+    return passed - began, _now(accelerator) - passed
 
 
 def _backward(learner: Learner, batch: TensorBatch, count: int) -> None:
@@ -193,40 +215,23 @@ def _now(accelerator: Accelerator) -> float:
     return time.perf_counter()
 
 
-def network_of(phase: PhaseName, recipe: Recipe, device: str) -> nn.Module:
-    """Return the network of a phase with random weights (none on `meta`); trained parts unfrozen, in float32."""
-    config = recipe.model
-    with torch.device(device):
+def network_of(phase: PhaseName, recipe: Recipe, device: str) -> GameTraining | ShotNetworks:
+    """Return the network of a phase with random weights (none on `meta`); trained parts in float32."""
+    config, place = recipe.model, torch.device(device)
+    with place:
         if phase == "game":
             language_model = wrap_language_model(random_base("language_model", config, device), config.game_model)
-            network: nn.Module = GameTraining(GameModel(language_model, config), recipe.game.alpha, recipe.game.beta)
-            if recipe.game.gradient_checkpointing:
-                mistral_of(language_model).activation_checkpointing_enable({"use_reentrant": False})
-            if recipe.game.windows.packed and compiles(recipe.game.loop, torch.device(device)):
-                pack_attention(mistral_of(language_model).config)
+            network: GameTraining | ShotNetworks = game_training(recipe, GameModel(language_model, config), place)
         else:
             stock = random_base("transformer", config, device).config
             decoder = ShotDecoder.from_config(stock, **decoder_options(config))
             add_lora(decoder, config.shot_decoder)
-            encoder = ShotEncoder(config.shot_encoder)
-            network = ShotNetworks(decoder, None if phase == "adapt" else encoder, motion_scope=True)
-            _thaw(phase, encoder, decoder, whole="transformer" in config.whole)
-            if (recipe.adapt if phase == "adapt" else recipe.shot).gradient_checkpointing:
-                decoder.enable_gradient_checkpointing()
+            encoder = None if phase == "adapt" else ShotEncoder(config.shot_encoder)
+            network = shot_networks(phase, recipe, config, decoder, encoder)
+    frozen = FROZEN_PRECISION[resolved(precision_of(phase, recipe), place)]
     for parameter in network.parameters():
-        frozen = FROZEN_PRECISION[resolved(precision_of(phase, recipe), torch.device(device))]
-        kind = torch.float32 if parameter.requires_grad else frozen
-        parameter.data = parameter.data.to(kind)
+        parameter.data = parameter.data.to(torch.float32 if parameter.requires_grad else frozen)
     return network.train()
-
-
-def _thaw(phase: PhaseName, encoder: ShotEncoder, decoder: ShotDecoder, *, whole: bool) -> None:
-    if phase == "warm-up":
-        unfreeze_for_warm_up(encoder, decoder)
-    elif phase == "joint":
-        unfreeze_for_joint(encoder, decoder, whole=whole)
-    else:
-        unfreeze_for_adaptation(decoder, whole=whole)
 
 
 def batch_of(phase: PhaseName, recipe: Recipe, count: int) -> NoisedShots | GameBatch:

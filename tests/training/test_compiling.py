@@ -14,8 +14,6 @@ from training.config import LoopSettings
 from training.recipes import PHASES, PhaseName, full, loop_of, tiny
 from training.trial import batch_of, network_of
 
-UNITS = ("CogVideoXBlock", "ShotDecoder", "ShotEncoder", "MistralDecoderLayer", "GameModel")
-
 
 def loss_and_gradients(network: nn.Module, phase: PhaseName) -> tuple[Tensor, list[Tensor]]:
     torch.manual_seed(0)
@@ -37,7 +35,7 @@ def test_blocks_compile_without_graph_breaks_to_the_same_loss_and_gradients(phas
     torch.manual_seed(0)
     network = network_of(phase, tiny(), "cpu")
     expected, gradients = loss_and_gradients(network, phase)
-    compile_blocks(network, UNITS, varied=phase == "game", backend=backend)
+    compile_blocks(network, network.units, varied=phase == "game", backend=backend)
     compiled = [type(each).__name__ for each in network.modules() if each._compiled_call_impl is not None]
     assert set(compiled) <= {"CogVideoXBlock", "ShotEncoder", "MistralDecoderLayer"}
     assert len(compiled) >= 2

@@ -24,8 +24,8 @@ from accelerate.utils import DistributedType
 from pipeline.core.errors import UserError
 from tests.support.networks.small_run import small_dataset, small_recipe
 from training.data.checks import check_batch
-from training.phases.game import GamePhase
-from training.phases.shot import ShotPhase
+from training.phases.game import GameTraining
+from training.phases.shot import ShotNetworks
 from training.recipes import PHASES, loop_of, read_recipe
 
 ROOT = Path(__file__).parents[2]
@@ -62,8 +62,7 @@ def test_batches_for_two_machines_are_shared_by_sixteen_processes() -> None:
 
 def blocks() -> set[str]:
     """Names of the blocks that are sharded by themselves in any phase of the model."""
-    shot = SimpleNamespace(network=SimpleNamespace(encoder="one"))
-    return {*ShotPhase.units.fget(shot), *GamePhase.units}
+    return {*ShotNetworks.units.fget(SimpleNamespace(encoder="one")), *GameTraining.units}
 
 
 def launch(config: Path, out: Path, *options: str, machine: Sequence[str] = ()) -> subprocess.Popen[str]:

@@ -10,9 +10,10 @@ import torch
 
 from models.checkpoint import Checkpoint
 from models.config import ModelConfig
-from models.game_model import make_trainable, mistral_of
+from models.game_model import GameModel, make_trainable, mistral_of
 from models.prompt_batch import FLEX_BLOCK, pack_attention
 from models.shot_decoder import ShotDecoder, unfreeze_for_adaptation, unfreeze_for_joint, unfreeze_for_warm_up
+from models.shot_encoder import ShotEncoder
 from training.compiling import compiles
 from training.config import Recipe
 from training.data.feature_cache import FeatureCache
@@ -23,6 +24,7 @@ from training.data.windows import History, Windows
 from training.phases.game import GameExamples, GamePhase, GameTraining
 from training.phases.shot import ShotExamples, ShotNetworks, ShotPhase
 from training.processes import frozen_dtype, training_device
+from training.recipes import PhaseName
 
 
 @dataclass(frozen=True)
@@ -52,13 +54,6 @@ def shot_phase(
         frozen = torch.float32
     decoder = checkpoint.shot_decoder("cpu", frozen, torch.float32)
     encoder = checkpoint.shot_encoder("cpu", torch.float32)
-    motion_scope = config.shot_decoder.motion_scope
-    whole = part == "joint" and (recipe.shot.trained == "whole" or "transformer" in config.whole)
-    if part == "warm-up":
-        unfreeze_for_warm_up(encoder, decoder, motion_scope=motion_scope)
-    else:
-        unfreeze_for_joint(encoder, decoder, whole=whole, motion_scope=motion_scope)
-    _save_memory(decoder, wanted=recipe.shot.gradient_checkpointing)
     shape = config.shot_encoder
     absent = {
         "text": torch.zeros(shape.text_tokens, shape.text_width),
@@ -67,7 +62,7 @@ def shot_phase(
     loop = recipe.shot.warm_up if part == "warm-up" else recipe.shot.joint
     return ShotPhase(
         part,
-        ShotNetworks(decoder, encoder, motion_scope=motion_scope),
+        shot_networks(part, recipe, config, decoder, encoder),
         by_dataset(
             train.catalog,
             lambda turns, number: ShotExamples(
@@ -79,7 +74,7 @@ def shot_phase(
         recipe.validation,
         checkpoint,
         config,
-        whole,
+        part == "joint" and _trains_base(recipe, config),
     )
 
 
@@ -88,11 +83,6 @@ def game_phase(
 ) -> GamePhase:
     """Return phase b; `train` and `val` have the feature shot tokens, otherwise as `shot_phase`."""
     model = checkpoint.game_model("cpu", frozen_dtype(recipe.game.precision), torch.float32)
-    make_trainable(model.language_model)
-    for resampler in (model.input_resampler, model.output_resampler):
-        resampler.requires_grad_(True)
-    if recipe.game.gradient_checkpointing:
-        mistral_of(model.language_model).activation_checkpointing_enable({"use_reentrant": False})
     tokenizer, settings, seed = checkpoint.tokenizer(), recipe.game.windows, recipe.game.loop.seed
     held_out = Windows(val.catalog.turns if val else (), settings)
     history = History(recipe.game.history_noise, seed)
@@ -101,21 +91,17 @@ def game_phase(
         windows, past = Windows(turns, settings, seed), replace(history, seed=seed)
         return GameExamples(windows, train.cache, tokenizer, config, recipe.game.free_text, past)
 
-    weights, most_turns = (recipe.game.alpha, recipe.game.beta), settings.most_turns
-    network = GameTraining(model, *weights, noisy=history.noise > 0, most_turns=most_turns)
-    packs = settings.packed and compiles(recipe.game.loop, training_device())
-    if packs:
-        pack_attention(mistral_of(model.language_model).config)
+    device = training_device()
     return GamePhase(
         "game",
-        network,
+        game_training(recipe, model, device),
         by_dataset(train.catalog, lambda turns, number: examples(turns, part_seed(seed, number))),
         examples(train.catalog.turns, seed),
         GameExamples(held_out, (val or train).cache, tokenizer, config),
         recipe.validation,
         checkpoint,
         config,
-        multiple=FLEX_BLOCK if packs else 1,
+        multiple=FLEX_BLOCK if _packs(recipe, device) else 1,
     )
 
 
@@ -124,16 +110,13 @@ def adapt_phase(
 ) -> ShotPhase:
     """Return phase c; `train` and `val` have the features latents and predictions, otherwise as `shot_phase`."""
     decoder = checkpoint.shot_decoder("cpu", frozen_dtype(recipe.adapt.precision), torch.float32)
-    motion_scope = config.shot_decoder.motion_scope
-    unfreeze_for_adaptation(decoder, whole="transformer" in config.whole, motion_scope=motion_scope)
-    _save_memory(decoder, wanted=recipe.adapt.gradient_checkpointing)
     with torch.no_grad():
         absent = {"predictions": checkpoint.shot_encoder("cpu", torch.float32).unconditional(1)[0]}
     settings = recipe.adapt
     predicted, held_out = (_instructed(split.catalog.turns) if split else [] for split in (train, val))
     return ShotPhase(
         "adapt",
-        ShotNetworks(decoder, None, motion_scope=motion_scope),
+        shot_networks("adapt", recipe, config, decoder, None),
         by_dataset(
             train.catalog,
             lambda turns, number: ShotExamples(
@@ -152,11 +135,55 @@ def adapt_phase(
     )
 
 
+def shot_networks(
+    part: PhaseName, recipe: Recipe, config: ModelConfig, decoder: ShotDecoder, encoder: ShotEncoder | None
+) -> ShotNetworks:
+    """Return the networks of phase a or c. Only the parameters that `part` trains require a gradient.
+
+    Args:
+        encoder: None in adaptation.
+    """
+    motion_scope = config.shot_decoder.motion_scope
+    if encoder is None:
+        unfreeze_for_adaptation(decoder, whole="transformer" in config.whole, motion_scope=motion_scope)
+    elif part == "warm-up":
+        unfreeze_for_warm_up(encoder, decoder, motion_scope=motion_scope)
+    else:
+        unfreeze_for_joint(encoder, decoder, whole=_trains_base(recipe, config), motion_scope=motion_scope)
+    if (recipe.shot if encoder else recipe.adapt).gradient_checkpointing:
+        decoder.enable_gradient_checkpointing()
+    return ShotNetworks(decoder, encoder, motion_scope=motion_scope)
+
+
+def game_training(recipe: Recipe, model: GameModel, device: torch.device) -> GameTraining:
+    """Return the network of phase b. Only the parameters that it trains require a gradient."""
+    make_trainable(model.language_model)
+    for resampler in (model.input_resampler, model.output_resampler):
+        resampler.requires_grad_(True)
+    settings, mistral = recipe.game, mistral_of(model.language_model)
+    if settings.gradient_checkpointing:
+        mistral.activation_checkpointing_enable({"use_reentrant": False})
+    if _packs(recipe, device):
+        pack_attention(mistral.config)
+    return GameTraining(
+        model,
+        settings.alpha,
+        settings.beta,
+        noisy=settings.history_noise > 0,
+        most_turns=settings.windows.most_turns,
+    )
+
+
+def _packs(recipe: Recipe, device: torch.device) -> bool:
+    """Return whether packed windows are read by FlexAttention."""
+    return recipe.game.windows.packed and compiles(recipe.game.loop, device)
+
+
+def _trains_base(recipe: Recipe, config: ModelConfig) -> bool:
+    """Return whether joint training changes the base of the shot decoder."""
+    return recipe.shot.trained == "whole" or "transformer" in config.whole
+
+
 def _instructed(turns: Iterable[RecordedTurn]) -> list[RecordedTurn]:
     """Return the turns that the game model has predicted: with an instruction, and in a window (`by_windows`)."""
     return [turn for turn in turns if turn.instruction and not turn.sample.overlap_seconds]
-
-
-def _save_memory(decoder: ShotDecoder, *, wanted: bool) -> None:
-    if wanted:
-        decoder.enable_gradient_checkpointing()

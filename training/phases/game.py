@@ -153,6 +153,9 @@ class GameExamples:
 class GameTraining(nn.Module):
     """Game model with its loss, and the vectors of the noise levels if the past is noisy."""
 
+    units = ("MistralDecoderLayer", "GameModel")
+    """FSDP2 units; the game model is one because validation also calls it alone."""
+
     def __init__(
         self, game_model: GameModel, alpha: float, beta: float, *, noisy: bool = False, most_turns: int = 0
     ) -> None:
@@ -236,8 +239,7 @@ class GamePhase:
     checkpoint: Checkpoint
     config: ModelConfig
     """Configuration of the resulting checkpoint."""
-    units: Sequence[str] = ("MistralDecoderLayer", "GameModel")
-    """FSDP2 units; the game model is one because validation also calls it alone."""
+    units: Sequence[str] = GameTraining.units
     varied: bool = True
     multiple: int = 1
     """Prompts are padded to a length that is a multiple of this."""

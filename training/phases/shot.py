@@ -175,6 +175,11 @@ class ShotNetworks(nn.Module):
         super().__init__()
         self.decoder, self.encoder, self.motion_scope = decoder, encoder, motion_scope
 
+    @property
+    def units(self) -> tuple[str, ...]:
+        """FSDP2 units; encoder and decoder are separate ones because validation calls them separately."""
+        return ("CogVideoXBlock", "ShotDecoder", *(["ShotEncoder"] if self.encoder else []))
+
     def forward(self, batch: NoisedShots) -> dict[str, Tensor]:
         """Return the denoising loss of each example [B]."""
         noised_BTCHW = noised(batch.latents_BTCHW, batch.noise_BTCHW, batch.timesteps_B)
@@ -236,8 +241,8 @@ class ShotPhase:
 
     @property
     def units(self) -> tuple[str, ...]:
-        """FSDP2 units; encoder and decoder are separate ones because validation calls them separately."""
-        return ("CogVideoXBlock", "ShotDecoder", *(["ShotEncoder"] if self.network.encoder else []))
+        """FSDP2 units."""
+        return self.network.units
 
     def size_of(self, _example: NoisedShot) -> int:
         """Return 1: all examples are of one size."""
