@@ -46,7 +46,7 @@ export class Composer {
       this.#takeName();
     };
     at("someone").onblur = () => this.#takeName();
-    this.form.oninput = () => this.#preview();
+    this.form.oninput = () => this.#written();
     for (const radio of this.form.elements.mode) radio.onchange = () => this.#switch();
     const mode = localStorage.getItem("mode");
     if (mode === "free") this.#setMode(mode);
@@ -211,7 +211,7 @@ export class Composer {
   #offerFor(field, group, words) {
     const fill = (word) => {
       at(field).value = word;
-      this.#preview();
+      this.#written();
     };
     group.replaceChildren(...words.map((word) => chip(word, () => fill(word))));
     group.hidden = words.length === 0;
@@ -237,6 +237,12 @@ export class Composer {
     const [time, place] = [this.form.elements.time?.value ?? "", at("background-text").value.trim()];
     const background = !time || !place || place.startsWith(`${time} `) ? place : `${time} ${place}`;
     return compose(this.#characters(), at("motion-text").value.trim(), background);
+  }
+
+  /** The player writes: what was said about the last turn has been read. */
+  #written() {
+    this.hint("");
+    this.#preview();
   }
 
   #preview() {

@@ -154,6 +154,7 @@ def test_a_tired_character_is_marked_and_does_something_else(chromium: Browser, 
         expect(page.locator("#subtitle")).to_contain_text("Haru · walk")
         expect(page.locator("#hint")).to_contain_text(said)
         page.get_by_role("checkbox", name="Haru").set_checked(False, force=True)
+        expect(page.locator("#hint")).to_be_empty()  # read, and the player writes the next turn
         page.get_by_label("Another character's name").fill(HOSTILE)
         page.locator("#motions").get_by_role("button", name="wave", exact=True).click()
         page.get_by_role("button", name="Play", exact=True).click()
