@@ -214,7 +214,7 @@ def draw_risk(path: Path, cases: Sequence[tuple[str, Case, int]]) -> None:
                 wrong = 1 - right.cumsum() / guessed
                 few = len(right) // 20  # the first ones say little
                 axes.plot(guessed[few:] / len(right), wrong[few:], line, color=colour, label=f"{rule}, {order}")
-        axes.set(title=title, xlabel="share of the other clips, surest first", xlim=(0, 1), ylim=(0, 0.55))
+        axes.set(title=title, xlabel="share of the other clips, surest first", xlim=(0, 1), ylim=(0, 0.5))
         axes.grid(alpha=0.3)
     figure.axes[0].set_ylabel("wrong")
     figure.axes[0].legend(fontsize="small")

@@ -1,18 +1,18 @@
 """Network of pictures that ships with the package, fitted to drawn figures and to half of Big Buck Bunny.
 
-python -m benchmarks.cast.network --folder bench-cast --out pipeline/stages/embedding/pictures.onnx
+python -m benchmarks.cast.network --out pipeline/stages/embedding/pictures.onnx
 
 The vector of a picture has two halves. The first is what the trunk of PP-OCRv4's text detector sees (PaddlePaddle,
 Apache-2.0, as in the package rapidocr): mean and spread of its channels, whole and by quarter, along the principal
 directions of the pictures. The second is a histogram of the colour words of the pictures. No label of a clip is used.
-Nothing here is random but by seed, and what the trunk sees is kept in the folder, so a run goes on where it stopped.
+Nothing here is random but by seed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -50,17 +50,16 @@ FACTS = {
 """Metadata of the file."""
 
 
-def make(folder: Path, out: Path) -> None:
-    """Fit the network and write it with its card; drawings and film pictures in `folder` are not made again."""
-    folder.mkdir(parents=True, exist_ok=True)
+def make(out: Path) -> None:
+    """Fit the network and write it with its card."""
     trunk = _trunk()
-    film = _cached(folder / "film.npz", lambda: training_half(_PER_SECOND), trunk)
-    drawn = _cached(folder / "drawn.npz", lambda: drawn_figures(_FIGURES, _DRAWINGS), trunk)
-    seen_ND = np.concatenate([film["seen"], drawn["seen"]]).astype(np.float64)
+    fitted_to = training_half(_PER_SECOND), drawn_figures(_FIGURES, _DRAWINGS)
+    seen, colours = zip(*(_seen(pictures, trunk) for pictures in fitted_to), strict=True)
+    seen_ND = np.concatenate(seen).astype(np.float64)
     mean_D, spread_D = seen_ND.mean(axis=0), seen_ND.std(axis=0) + 1e-3
     scale_D = spread_D * _block_lengths()
     projection_DK = _projection((seen_ND - mean_D) / scale_D)
-    colours_N3 = np.concatenate([film["colours"], drawn["colours"]])
+    colours_N3 = np.concatenate(colours)
     words_W3 = _colour_words(colours_N3)
     usual_W = _usual(colours_N3, words_W3)
     model = _with_vectors(trunk, mean_D, projection_DK / scale_D[:, None], words_W3, usual_W)
@@ -80,19 +79,17 @@ def _trunk() -> onnx.ModelProto:
     return trunk
 
 
-def _cached(path: Path, pictures: Callable[[], Iterable[Picture]], trunk: onnx.ModelProto) -> dict[str, NDArray[Any]]:
+def _seen(pictures: Iterable[Picture], trunk: onnx.ModelProto) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return what the trunk sees on pictures, and colours of some of their points."""
-    if not path.exists():
-        session = load_network(_with_statistics(trunk).SerializeToString())
-        dice = np.random.default_rng(0)
-        seen, colours = [], []
-        for picture_HWC in pictures():
-            small_HWC = cv2.resize(picture_HWC, (WIDTH, HEIGHT), interpolation=cv2.INTER_AREA)[..., ::-1]
-            input_HWC = small_HWC.astype(np.float32) / 127.5 - 1
-            seen.append(session.run(None, {"pixel_values": input_HWC.transpose(2, 0, 1)[None]})[0][0])
-            colours.append(dice.permutation(input_HWC.reshape(-1, 3))[:POINTS])
-        np.savez(path, seen=np.stack(seen), colours=np.concatenate(colours))
-    return dict(np.load(path))
+    session = load_network(_with_statistics(trunk).SerializeToString())
+    dice = np.random.default_rng(0)
+    seen, colours = [], []
+    for picture_HWC in pictures:
+        small_HWC = cv2.resize(picture_HWC, (WIDTH, HEIGHT), interpolation=cv2.INTER_AREA)[..., ::-1]
+        input_HWC = small_HWC.astype(np.float32) / 127.5 - 1
+        seen.append(session.run(None, {"pixel_values": input_HWC.transpose(2, 0, 1)[None]})[0][0])
+        colours.append(dice.permutation(input_HWC.reshape(-1, 3))[:POINTS])
+    return np.stack(seen), np.concatenate(colours)
 
 
 def _block_lengths() -> NDArray[np.float64]:
@@ -219,10 +216,8 @@ def write_preparation(path: Path) -> None:
 def main() -> None:
     """Make the network that the options name."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--folder", type=Path, default=Path("bench-cast"), help="folder for what the trunk sees")
     options.add_argument("--out", type=Path, default=Path("pictures.onnx"))
-    given = options.parse_args()
-    make(given.folder, given.out)
+    make(options.parse_args().out)
 
 
 if __name__ == "__main__":

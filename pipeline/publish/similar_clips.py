@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pipeline.core.errors import UserError
 from pipeline.core.measurements import Embedded
 from pipeline.core.store import Dataset
-from pipeline.reviews.casting.figures import network_file, networks_of, read_vectors
+from pipeline.reviews.casting.figures import embedded_films, encoder_of, network_file, read_vectors
 from pipeline.stages.embed import PICTURE_VECTORS
 
 _AT_ONCE, _PAIRED_AT_ONCE = 4096, 256
@@ -89,23 +89,12 @@ def picture_vectors(dataset: Dataset) -> PictureVectors:
     """
     clip_ids: list[str] = []
     parts: list[NDArray[np.float16]] = []
-    networks: dict[str, str] = {}
-    for folder in dataset.folders():
-        if not (network := networks_of(folder).get("pictures")):
-            continue
-        networks.setdefault(network, folder.film_id)
-        if not (rows := folder.read("embedded", Embedded)):
-            continue
-        path = folder.path / PICTURE_VECTORS
-        part_CPD = read_vectors(path)
-        if part_CPD.ndim != 3 or len(part_CPD) != len(rows):
-            raise UserError(f"{path}: does not fit the table embedded; delete it and build again")
-        clip_ids += [row.clip_id for row in rows]
-        parts.append(part_CPD)
-    if len(networks) > 1:
-        films = " and ".join(networks.values())
-        raise UserError(f"{films} were embedded by different networks; build all films with one `[embed] pictures`")
-    return PictureVectors(tuple(clip_ids), tuple(parts), next(iter(networks), ""))
+    embedded, network = embedded_films(dataset, "pictures")
+    for folder in embedded:
+        if rows := folder.read("embedded", Embedded):
+            clip_ids += [row.clip_id for row in rows]
+            parts.append(read_vectors(folder.path / PICTURE_VECTORS, sum(len(row.frames) for row in rows)))
+    return PictureVectors(tuple(clip_ids), tuple(parts), network)
 
 
 def search(dataset: Dataset, like: str | None, words: str | None) -> dict[str, float]:
@@ -138,18 +127,13 @@ def _picture(dataset: Dataset, path: Path, network: str) -> NDArray[np.float32]:
     """Vector of a picture by the network of the dataset, shape (1, size)."""
     import cv2
 
-    from pipeline.stages.embedding.networks import OnnxPictureEncoder
-
     try:
         picture_HWC = cv2.imdecode(np.frombuffer(path.read_bytes(), np.uint8), cv2.IMREAD_COLOR)
     except (OSError, cv2.error):
         picture_HWC = None
     if picture_HWC is None:
         raise UserError(f"{path} is neither the id of an embedded clip nor a picture")
-    files = network_file(dataset, "pictures")
-    if files.sha256 != network:
-        raise UserError(f"{files.source} is not the network that embedded the clips; build again, or restore it")
-    return OnnxPictureEncoder(files).vectors([np.asarray(picture_HWC, np.uint8)])
+    return encoder_of(dataset, "pictures", network).vectors([np.asarray(picture_HWC, np.uint8)])
 
 
 def _words(dataset: Dataset, words: str) -> NDArray[np.float32]:

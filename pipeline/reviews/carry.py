@@ -15,7 +15,7 @@ variance the most (A-optimal design), in which the variance of a doubtful clip c
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -159,7 +159,8 @@ def carry(likeness: Likeness, reviewed: Mapping[int, Reviewed]) -> dict[int, Gue
     known_R = _spread(every_R)
     votes, inverse_RR = _Votes.of([reviewed[int(row)] for row in known_R]), likeness.inverse(known_R)
     found: dict[int, Guess] = {}
-    for rows_B in _batches(np.setdiff1d(np.arange(len(likeness.film_C)), every_R)):
+    others_C = np.setdiff1d(np.arange(len(likeness.film_C)), every_R)
+    for rows_B in (others_C[start : start + _AT_ONCE] for start in range(0, len(others_C), _AT_ONCE)):
         weight_BR = likeness.between(rows_B, known_R) @ inverse_RR
         act_BA = weight_BR @ votes.act_RA
         for row, share_S, act_A in zip(rows_B.tolist(), votes.shares(weight_BR), act_BA, strict=True):
@@ -214,8 +215,3 @@ def _unit(vectors: Floats) -> Floats:
 def _spread(rows: Rows) -> Rows:
     """Return some of many rows, evenly spread: the likeness of all pairs is held at once."""
     return rows if len(rows) <= _AT_ONCE else rows[np.linspace(0, len(rows) - 1, _AT_ONCE).astype(int)]
-
-
-def _batches(rows: Rows) -> Iterator[Rows]:
-    for start in range(0, len(rows), _AT_ONCE):
-        yield rows[start : start + _AT_ONCE]

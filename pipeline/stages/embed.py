@@ -20,7 +20,7 @@ from pipeline.core.progress import Progress
 from pipeline.core.records import Clip
 from pipeline.core.stage import Outcome, Resources, Stage, attempt_each
 from pipeline.core.store import FilmFolder
-from pipeline.stages.embedding.network_files import NetworkFiles, check_pins, find_network
+from pipeline.stages.embedding.network_files import PREPARATION, NetworkFiles, check_pins, find_network
 from pipeline.video.clip_files import read_clip_in_part
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Embed(Stage):
         """Hash of each network and of the settings beside it; not its name."""
         found = self.networks()
         files = {
-            role: [one.sha256, *(file.read_text("utf-8") for name, file in one.beside.items() if name in _DECIDING)]
+            role: [one.sha256, *(file.read_text("utf-8") for name, file in one.beside.items() if name == PREPARATION)]
             for role, one in found.items()
             if role != "words"
         }
@@ -103,9 +103,6 @@ class Embed(Stage):
             failures=failures,
             files=tuple(files),
         )
-
-
-_DECIDING = ("preprocessor_config.json",)
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ from pipeline.plan.build_plan import make_plan
 from pipeline.plan.film_stages import STAGE_NAMES
 from pipeline.plan.status import StageState
 from pipeline.plan.workspace import Workspace
-from tests.support.builds.real_builds import numbered_film
+from tests.support.builds.real_builds import contents, differences, numbered_film
 from tests.support.builds.rebuilt_films import redone, request_for, states
+from tests.support.datasets.built_dataset import build_here
 from tests.support.onnx_networks import picture_encoder
 
 pytestmark = pytest.mark.slow
@@ -33,6 +34,17 @@ def test_a_build_with_a_network_runs_embed_alone_and_leaves_all_other_results(tm
     assert redone(request) == {folder.film_id: []}
     picture_encoder(network, seed=3)
     assert redone(request) == {folder.film_id: ["embed"]}
+
+
+def test_embedding_changes_no_byte_of_what_is_published(tmp_path: Path) -> None:
+    film = numbered_film(tmp_path / "film.mp4", 0)
+    build_here(request_for(film, out=tmp_path / "plain"))
+    build_here(request_for(film, out=tmp_path / "embedded", embed={"pictures": "own"}))
+    plain, embedded = contents(tmp_path / "plain"), contents(tmp_path / "embedded")
+    assert any(name.endswith(".tar") for name in plain)
+    changed = {Path(name).name for name in differences(plain, embedded)}
+    own = {"embed.json", "embedded.parquet", "figures.parquet", "pictures.npy"}
+    assert changed == {*own, "dataset.json", "published.json"}
 
 
 def test_a_film_embedded_by_another_network_is_not_joined(tmp_path: Path) -> None:

@@ -49,6 +49,7 @@ export class Strip {
 
   /** Goes to another picture of the row. */
   along(by) {
+    if (!this.row) return;
     const shown = this.#shown(this.row, true);
     this.#picture = Math.max(0, Math.min(shown.length - 1, this.#picture + by));
     this.#draw();

@@ -59,16 +59,10 @@ def halves(vectors_ND: NDArray[np.float32]) -> NDArray[np.bool_]:
         if nearer_N.all() or not nearer_N.any() or (nearer_N == half_N).all():
             break
         half_N = nearer_N
-        centres_2D = np.stack([mean_of(vectors_ND[~half_N]), mean_of(vectors_ND[half_N])])
+        centres_2D = np.stack([vectors_ND[half_N == side].mean(axis=0) for side in (False, True)])
+        centres_2D /= np.maximum(np.linalg.norm(centres_2D, axis=1, keepdims=True), 1e-12)
     moved_N: NDArray[np.bool_] = half_N ^ half_N[0]
     return moved_N
-
-
-def mean_of(vectors_ND: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the mean vector, scaled to length 1."""
-    mean_D = vectors_ND.mean(axis=0)
-    scaled: NDArray[np.float32] = mean_D / max(float(np.linalg.norm(mean_D)), 1e-12)
-    return scaled
 
 
 @dataclass

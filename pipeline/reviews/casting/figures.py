@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, pairwise, product
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,9 @@ from pipeline.stages.embed import FIGURE_VECTORS, PICTURE_VECTORS, Embed
 from pipeline.stages.embedding.network_files import NetworkFiles, check_pins, find_network
 from pipeline.video.clip_files import read_frames
 from pipeline.video.containers import Picture
+
+if TYPE_CHECKING:
+    from pipeline.stages.embedding.networks import OnnxPictureEncoder
 
 Shares = tuple[float, float, float, float]
 WHOLE: Shares = (0.0, 0.0, 1.0, 1.0)
@@ -91,34 +95,44 @@ class Figures:
 
 
 def read_figures(dataset: Dataset, films: Collection[str] = ()) -> Figures:
-    """Read the figures of a dataset, or of some films by id. Films that were cut after they were embedded have none.
+    """Read the figures of a dataset, or of some films by id.
+
+    Films that were cut after they were embedded have none, nor have films without a detector beside films with one.
 
     Raises:
         UserError: nothing was embedded, the films were embedded by different networks, or a file cannot be read.
     """
-    folders = [folder for folder in dataset.folders() if not films or folder.film_id in films]
-    made_by = {folder.film_id: networks_of(folder) for folder in folders}
-    embedded = [folder for folder in folders if made_by[folder.film_id]]
-    by_detector = any("characters" in made_by[folder.film_id] for folder in embedded)
-    role: NetworkRole = "characters" if by_detector else "pictures"
-    hashes = {made_by[folder.film_id].get(role, "") for folder in embedded}
-    if not hashes or hashes == {""}:
+    embedded, network = embedded_films(dataset, "characters", films)
+    if not (by_detector := bool(embedded)):
+        embedded, network = embedded_films(dataset, "pictures", films)
+    if not embedded:
         raise UserError(
             f"{dataset.root}: no clip has vectors; name `pictures`, or `figures` and `characters`, in [embed]; build"
         )
-    if len(hashes) > 1:
-        raise UserError(f"{dataset.root}: its films were embedded by different networks; build all with one `[embed]`")
     sha256 = {entry.film_id: entry.sha256 for entry in dataset.record.films}
     items: list[Figure] = []
-    parts: list[NDArray[np.float16]] = []
+    parts: list[NDArray[np.float32]] = []
     for folder in embedded:
         clips = {clip.clip_id: clip for clip in folder.read("clips", Clip)}
         own = list((_of_detector if by_detector else _of_pictures)(folder, clips, sha256[folder.film_id]))
         if own:
+            vectors = read_vectors(folder.path / (FIGURE_VECTORS if by_detector else PICTURE_VECTORS), len(own))
             items += own
-            parts.append(read_vectors(folder.path / (FIGURE_VECTORS if by_detector else PICTURE_VECTORS), len(own)))
-    vectors_ND = np.concatenate(parts).astype(np.float32) if parts else np.zeros((0, 1), np.float32)
-    return Figures(tuple(items), vectors_ND, by_detector, hashes.pop())
+            parts.append(vectors.reshape(len(own), -1).astype(np.float32))
+    return Figures(tuple(items), np.concatenate(parts) if parts else np.zeros((0, 1), np.float32), by_detector, network)
+
+
+def embedded_films(dataset: Dataset, role: NetworkRole, films: Collection[str] = ()) -> tuple[list[FilmFolder], str]:
+    """Return the films with vectors by a network of this role, all or some by id, and its hash; empty without any.
+
+    Raises:
+        UserError: the films were embedded by different networks.
+    """
+    folders = [folder for folder in dataset.folders() if not films or folder.film_id in films]
+    found = {folder.film_id: network for folder in folders if (network := networks_of(folder).get(role))}
+    if len(set(found.values())) > 1:
+        raise UserError(f"{dataset.root}: its films were embedded by different networks; build all with one `[embed]`")
+    return [folder for folder in folders if folder.film_id in found], next(iter(found.values()), "")
 
 
 def reference_vectors(dataset: Dataset, figures: Figures, folder: Path) -> dict[str, NDArray[np.float32]]:
@@ -127,16 +141,21 @@ def reference_vectors(dataset: Dataset, figures: Figures, folder: Path) -> dict[
     Raises:
         UserError: the folder cannot be used, or the network is not the one that made the figures' vectors.
     """
-    from pipeline.stages.embedding.networks import OnnxPictureEncoder
-
-    files = network_file(dataset, "characters" if figures.by_detector else "pictures")
-    if files.sha256 != figures.network:
-        raise UserError(f"{files.source} is not the network that embedded the clips; build again, or restore it")
-    encoder = OnnxPictureEncoder(files)
+    encoder = encoder_of(dataset, "characters" if figures.by_detector else "pictures", figures.network)
     return {
         name: encoder.vectors([np.asarray(picture)[..., ::-1] for picture in pictures])
         for name, pictures in reference_pictures(folder).items()
     }
+
+
+def encoder_of(dataset: Dataset, role: NetworkRole, sha256: str) -> OnnxPictureEncoder:
+    """Return the network of pictures that the last build named. UserError if it named none, or one of another hash."""
+    from pipeline.stages.embedding.networks import OnnxPictureEncoder
+
+    files = network_file(dataset, role)
+    if files.sha256 != sha256:
+        raise UserError(f"{files.source} is not the network that embedded the clips; build again, or restore it")
+    return OnnxPictureEncoder(files)
 
 
 def network_file(dataset: Dataset, role: NetworkRole) -> NetworkFiles:
@@ -157,18 +176,15 @@ def networks_of(folder: FilmFolder) -> dict[str, str]:
     return {role: made[0] for role, made in embedded.ingredients["embed"].items() if role != "least_score" and made}
 
 
-def read_vectors(path: Path, rows: int | None = None) -> NDArray[np.float16]:
-    """Return vectors on disk, `rows` of them if given: shape (rows, size). UserError if the file does not fit."""
+def read_vectors(path: Path, count: int) -> NDArray[np.float16]:
+    """Return so many vectors on disk: shape (..., size). UserError if the file has another number, or is damaged."""
     try:
         vectors: NDArray[np.float16] = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read ({error}); run `animegamer build` to make it again") from error
-    if rows is None:
-        return vectors
-    flat = vectors.reshape(-1, vectors.shape[-1])
-    if len(flat) != rows:
+    if vectors.ndim < 2 or vectors.size != count * vectors.shape[-1]:
         raise UserError(f"{path}: does not fit its table; delete it and build again")
-    return flat
+    return vectors
 
 
 def overlap(one: Shares, other: Shares) -> float:

@@ -14,9 +14,8 @@ import threading
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,22 +91,22 @@ class Casting:
         self.least = figures.usual_likeness()
         self.cluster_N = clusters(figures.vectors_ND, self.least)
         self._lock = threading.Lock()
-        self._known = _Known(self.file)
+        self._read, self._size = CastFile(), 0
         self._line("undo", datetime.now(UTC))  # checks the reviewer's name
 
     @property
     def version(self) -> int:
         """Number of lines in the file: it grows with every action, of other people too."""
-        return len(self._known.content().lines)
+        return len(self._content().lines)
 
     @property
     def faults(self) -> int:
         """Number of lines that cannot be read."""
-        return self._known.content().faults
+        return self._content().faults
 
     def standings(self) -> list[Standing | None]:
         """Return what counts about each figure."""
-        return self._known.content().standings(self.figures.items)
+        return self._content().standings(self.figures.items)
 
     def rows(self) -> list[Row]:
         """Return the open rows, the doubtful first if there is a cast folder, then the largest; the others follow."""
@@ -144,14 +143,14 @@ class Casting:
     def undo(self) -> bool:
         """Take back the newest action of this person; return False if there is none."""
         with self._lock:
-            if not any(line.reviewer == self.reviewer for line in self._known.content().actions()):
+            if not any(line.reviewer == self.reviewer for line in self._content().actions()):
                 return False
-            self._known.add([self._line("undo", datetime.now(UTC))])
+            append_to_cast_file(self.file, [self._line("undo", datetime.now(UTC))])
             return True
 
     def names(self) -> list[tuple[str, int]]:
         """Return the names of the cast folder, then others in the order of their first use, with their figures."""
-        used = (name for line in self._known.content().actions() for name in line.names)
+        used = (name for line in self._content().actions() for name in line.names)
         counts = dict.fromkeys((*self.references, *used), 0)  # a steady order: number keys stand for names
         for standing in self.standings():
             for name in standing.names if standing else ():
@@ -160,15 +159,21 @@ class Casting:
 
     def _store(self, actions: Sequence[tuple[Deed, Iterable[int], Sequence[str]]]) -> None:
         with self._lock:
-            content = self._known.content()
-            last = max((line.time for line in content.lines), default=datetime.min.replace(tzinfo=UTC))
+            last = max((line.time for line in self._content().lines), default=datetime.min.replace(tzinfo=UTC))
             now = max(datetime.now(UTC), last + timedelta(milliseconds=1))  # lines of one time are one action
             known = {name.casefold(): name for name, _ in self.names()}
             lines = [
                 self._line(does, now, [known.get(name.casefold(), name) for name in names], places)
                 for does, places, names in actions
             ]
-            self._known.add(lines)
+            append_to_cast_file(self.file, lines)
+
+    def _content(self) -> CastFile:
+        """Content of the file, read again when somebody has written to it."""
+        size = self.file.stat().st_size if self.file.exists() else 0
+        if size != self._size:
+            self._read, self._size = read_cast_file(self.file), size
+        return self._read
 
     def _line(self, does: Deed, now: datetime, names: Sequence[str] = (), places: Iterable[int] = ()) -> CastLine:
         # as cast folders and reviews have them; a Japanese keyboard writes a wide space
@@ -224,21 +229,3 @@ class Casting:
             return row
         near = bool(others) and here <= NEAR_REACH * (1 - self.least) and there >= NEAR_RATIO * here
         return Row(row.figures, row.does, proposal=of[best], likeness=1 - here, near=near)
-
-
-@dataclass
-class _Known:
-    """Content of the file, read again when another process has written to it."""
-
-    path: Path
-    _content: CastFile = field(default_factory=CastFile)
-    _size: int = 0
-
-    def content(self) -> CastFile:
-        size = self.path.stat().st_size if self.path.exists() else 0
-        if size != self._size:
-            self._content, self._size = read_cast_file(self.path), size
-        return self._content
-
-    def add(self, lines: Sequence[CastLine]) -> None:
-        append_to_cast_file(self.path, lines)

@@ -31,7 +31,9 @@ _NAMES: dict[NetworkRole, tuple[str, ...]] = {
     "words": ("onnx/text_model.onnx", "text_model.onnx"),
 }
 """Names of a network in its folder, the first that is there counts: of transformers.js, and of deepghs."""
-_BESIDE = ("preprocessor_config.json", "config.json", "tokenizer.json")
+PREPARATION = "preprocessor_config.json"
+"""File that decides what a network is given."""
+_BESIDE = (PREPARATION, "config.json", "tokenizer.json")
 _OF_HUB = re.compile(r"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:/([\w.-][\w./-]*))?")
 PINS, OWN = "networks.json", "own"
 _OWN = Path(__file__).with_name("pictures.onnx")
@@ -73,14 +75,14 @@ def find_network(source: str, role: NetworkRole, *, fetch: bool) -> NetworkFiles
     """
     path = Path(source)
     if source == OWN and role == "pictures":
-        return NetworkFiles(source, _OWN, {"preprocessor_config.json": _OWN.with_suffix(".json")})
+        return NetworkFiles(source, _OWN, {PREPARATION: _OWN.with_suffix(".json")})
     if path.is_file():
         return NetworkFiles(source, path, _beside(path.parent))
     if path.is_dir():
         for name in _NAMES[role]:
             if (path / name).is_file():
                 return NetworkFiles(source, path / name, _beside(path))
-        raise UserError(f"{source} has no {_either(_NAMES[role])}; name the ONNX file itself in `[embed] {role}`")
+        raise UserError(f"{source} has no {' or '.join(_NAMES[role])}; name the ONNX file itself in `[embed] {role}`")
     if path.is_absolute() or not (of_hub := _OF_HUB.fullmatch(source)):
         raise UserError(f"{source}: no such file or folder; `[embed] {role}` names one, or an id of the hub")
     repository, folder = of_hub[1], f"{of_hub[2].rstrip('/')}/" if of_hub[2] else ""
@@ -88,7 +90,7 @@ def find_network(source: str, role: NetworkRole, *, fetch: bool) -> NetworkFiles
         if network := _from_hub(repository, folder + name, fetch=fetch):
             beside = {each: _from_hub(repository, folder + each, fetch=fetch) for each in _BESIDE}
             return NetworkFiles(source, network, {key: file for key, file in beside.items() if file}, from_hub=True)
-    raise UserError(f"{source} on the hub has no {_either(_NAMES[role])}; check `[embed] {role}`")
+    raise UserError(f"{source} on the hub has no {' or '.join(_NAMES[role])}; check `[embed] {role}`")
 
 
 def check_pins(root: Path, networks: Iterable[NetworkFiles], *, record: bool) -> None:
@@ -152,7 +154,3 @@ def _from_hub(repository: str, name: str, *, fetch: bool) -> Path | None:
     except (HfHubHTTPError, httpx.HTTPError, OSError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise UserError(f"{repository}: {name} cannot be fetched from the hub ({reason}); {remedy}") from error
-
-
-def _either(names: Iterable[str]) -> str:
-    return " or ".join(names)

@@ -21,7 +21,7 @@ from PIL import Image
 
 from pipeline.core.errors import UserError
 from pipeline.core.onnx_network import load_network
-from pipeline.stages.embedding.network_files import NetworkFiles
+from pipeline.stages.embedding.network_files import PREPARATION, NetworkFiles
 from pipeline.video.containers import Picture
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Preparation:
     @classmethod
     def of(cls, files: NetworkFiles, size: tuple[int, int]) -> Preparation:
         """Read the file beside a network whose input has this size. Raises UserError if it asks for another one."""
-        path = files.beside.get("preprocessor_config.json")
+        path = files.beside.get(PREPARATION)
         if path is None:
             return cls(None, size, Image.Resampling.BILINEAR, _MEAN, _DEVIATION)
         try:

@@ -172,6 +172,20 @@ def test_a_network_of_the_hub_is_pinned_at_the_first_fetch(tmp_path: Path, monke
         perform(stage, dataset.folders()[1])
 
 
+def test_a_hub_that_is_down_is_named_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = "huggingface_hub.constants."
+    down = "http://127.0.0.1:9"
+    template = f"{down}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+    values = {"HF_HUB_CACHE": str(tmp_path), "HF_HUB_OFFLINE": False, "ENDPOINT": down}
+    for name, value in {**values, "HUGGINGFACE_CO_URL_TEMPLATE": template}.items():
+        monkeypatch.setattr(hub + name, value)
+    monkeypatch.setattr("time.sleep", lambda _: None)  # between attempts
+    with pytest.raises(
+        UserError, match=r"the hub cannot be reached for person/model\.onnx; fetch it on a machine"
+    ):
+        find_network("owner/name/person", "figures", fetch=True)
+
+
 def test_words_of_another_network_are_rejected(tmp_path: Path) -> None:
     """Vectors of one size would be compared, and mean nothing."""
     one = onnx.picture_encoder(tmp_path / "one" / "vision_model.onnx")
