@@ -180,9 +180,7 @@ def test_a_hub_that_is_down_is_named_with_the_remedy(tmp_path: Path, monkeypatch
     for name, value in {**values, "HUGGINGFACE_CO_URL_TEMPLATE": template}.items():
         monkeypatch.setattr(hub + name, value)
     monkeypatch.setattr("time.sleep", lambda _: None)  # between attempts
-    with pytest.raises(
-        UserError, match=r"the hub cannot be reached for person/model\.onnx; fetch it on a machine"
-    ):
+    with pytest.raises(UserError, match=r"the hub cannot be reached for person/model\.onnx; fetch it on a machine"):
         find_network("owner/name/person", "figures", fetch=True)
 
 
