@@ -3,13 +3,13 @@
     1. the cast of the world in miniature                                  OUT/cast
     2. `animegamer benchmark write`: a game about each                     OUT/games.jsonl
     3. agents: the model of the package; the same untrained;               OUT/untrained OUT/gc
-       the baseline GC, untrained; a CLIP with random weights              OUT/clip
+       the baseline GC, untrained
     4. `animegamer evaluate run`: games, measures, figures                 OUT/evaluation
     5. `animegamer evaluate judge`: scores, and the report with them
 
 Writer, router and judge are stand-ins without a model (`stand_in_models.py`), asked over the protocol of real ones.
-After a kill, the same command resumes: nothing is played or asked twice. Untrained networks draw noise, and a random
-CLIP finds little in pictures: the demo shows that every part works.
+After a kill, the same command resumes: nothing is played or asked twice. Untrained networks draw noise. The CLIP that
+measures them was trained on the world in miniature (`examples/miniature/clip.py`).
 """
 
 from __future__ import annotations
@@ -19,27 +19,22 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
-from transformers import CLIPConfig, CLIPModel, CLIPVisionConfig
-
 from examples.commands import run_command
 from examples.evaluation.stand_in_models import MODEL, serving
+from examples.miniature.clip import PACKED as CLIP
 from examples.miniature.dataset import write_cast
 from flows.console.terminal import say
-from models.checkpoint_writer import writing
 from models.config import mini_config
-from models.hub import quietly
 from models.shipped import shipped
 from models.untrained import new_checkpoint
 from training.baselines.config import tiny
 from training.baselines.folder import new_baseline
-from training.baselines.untrained import clip_config, clip_tokenizer
 
 TURNS = 5
 """Turns of a game: one window of the judge."""
 NOTE = (
-    "`ours` is the model of the package. All else has random weights, CLIP too; a program of rules stands in for the "
-    "models that write the games, route the baseline and judge. The figures show that every part works."
+    "`ours` is the model of the package, the other agents have random weights. CLIP knows nothing but the world in "
+    "miniature. A program of rules stands in for the models that write the games, route the baseline and judge."
 )
 
 
@@ -63,10 +58,9 @@ def run_demo(out: Path, server: Sequence[str]) -> str:
     benchmark = run_command("benchmark", "write", *stories, *server, "--out", out / "games.jsonl")
     say("3 of 5: the agents")
     agents = write_agents(out)
-    write_clip_network(out / "clip")
     say("4 of 5: games and measures")
     named = [word for name, folder in agents.items() for word in ("--agent", f"{name}={folder}")]
-    yardsticks = ("--cast", cast, "--clip", out / "clip", "--note", NOTE)
+    yardsticks = ("--cast", cast, "--clip", CLIP, "--note", NOTE)
     run_command("evaluate", "run", out / "evaluation", "--benchmark", benchmark, *named, *server, *yardsticks)
     say("5 of 5: the judge, a stand-in for a multimodal model, and the report")
     return run_command("evaluate", "judge", out / "evaluation", *server, "--cast", cast)
@@ -80,22 +74,6 @@ def write_agents(out: Path) -> dict[str, Path]:
     if not agents["gc"].exists():
         new_baseline(agents["gc"], tiny("gc"))
     return agents
-
-
-def write_clip_network(folder: Path) -> None:
-    """Write a tiny CLIP with random weights in the format of the published one."""
-    if folder.exists():
-        return
-    torch.manual_seed(0)
-    vision = CLIPVisionConfig(
-        hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2, image_size=32, patch_size=8
-    )
-    config = CLIPConfig(
-        text_config=clip_config("quick_gelu").to_dict(), vision_config=vision.to_dict(), projection_dim=16
-    )
-    with writing(folder) as part, quietly():
-        CLIPModel(config).save_pretrained(part)
-        clip_tokenizer().save_pretrained(part)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
     data            films of the drawn world through the ordinary pipeline       OUT/films OUT/dataset OUT/unseen ...
     image-encoder   untrained checkpoint of size mini, its image encoder trained on frames against captions
                                                                                  OUT/start OUT/image_encoder
+    clip            text encoder for the image encoder: a CLIP that measures games                      OUT/clip
     autoencoder     its autoencoder fitted to the clips                          OUT/autoencoder
     recogniser      network that names who, where and what in clips              OUT/recogniser
     model           the three phases of training                                 OUT/model
@@ -16,7 +17,8 @@
     variants        six ablations and GC in few steps, two more seeds, or those that --only names; then run claims,
                     drift and tables again                                       OUT/variants
     real-film       the steps from data to model on the labelled clips of Big Buck Bunny         OUT/real-film
-    pack            the model in half precision into the package: `animegamer play` without a checkpoint
+    pack            the model in half precision into the package: `animegamer play` without a checkpoint; the CLIP
+                    beside it, for `make demo-eval`
     unpack          package's model, to be measured without the steps autoencoder and model      OUT/unpacked
     uniform         60 turns drawn from the buttons at random, by the packed model   OUT/uniform.png OUT/uniform.json
     strip           eight turns of a game by the packed model, as a picture      OUT/strip.png
@@ -39,7 +41,7 @@ from flows.console.progress import Bars, TrainBars
 from flows.console.terminal import say
 from pipeline.core.errors import UserError
 
-STEPS = ("data", "image-encoder", "autoencoder", "recogniser", "model", "claims", "drift", "tables")
+STEPS = ("data", "image-encoder", "clip", "autoencoder", "recogniser", "model", "claims", "drift", "tables")
 APART = ("variants", "real-film", "pack", "unpack", "strip", "uniform")
 """Steps that `all` leaves out: hours more, or the package's own."""
 
@@ -55,6 +57,10 @@ def run_step(step: str, out: Path, only: Collection[str] = ()) -> None:
             from examples.miniature.encoders import train_image_encoder
 
             train_image_encoder(out)
+        case "clip":
+            from examples.miniature.clip import train_clip
+
+            train_clip(out)
         case "autoencoder":
             from examples.miniature.encoders import train_autoencoder
 
@@ -89,9 +95,9 @@ def run_step(step: str, out: Path, only: Collection[str] = ()) -> None:
 
             play_uniformly(out)
         case _:
-            from examples.miniature.package import pack_model, unpack_model
+            from examples.miniature.package import pack_networks, unpack_model
 
-            (pack_model if step == "pack" else unpack_model)(out)
+            (pack_networks if step == "pack" else unpack_model)(out)
 
 
 def main() -> None:

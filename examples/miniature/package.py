@@ -1,5 +1,7 @@
 """Pack and unpack steps: the trained model as the checkpoint of the package, in `models/mini`, and back.
 
+`pack` also copies OUT/clip to `examples/miniature/packed`, for `make demo-eval`.
+
 OUT/unpacked                                   the model of the package; OUT/model/adapt/result is a link to it
 OUT/autoencoder/clips/result                   its autoencoder with the trained image encoder: a start for `variants`
 OUT/unpacked.json                              ingredients of both; another packed model replaces them
@@ -21,6 +23,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from examples.commands import run_command
+from examples.miniature.clip import PACKED as CLIP
 from examples.miniature.dataset import CONFIG
 from examples.miniature.encoders import FITTED
 from examples.miniature.measured_models import MAIN
@@ -60,18 +63,35 @@ _COLUMNS, _SCALE, _GAP, _LINES = 2, 2, 8, 2
 _LINE_HEIGHT, _FONT = 18, 14
 
 
-def pack_model(out: Path, packed: Path = PACKED) -> None:
-    """Write the trained model in half precision. It replaces the packed model."""
+def pack_networks(out: Path, packed: Path = PACKED, clip: Path = CLIP) -> None:
+    """Write the trained model in half precision, unless it is the package's own, and the CLIP. They replace the packed.
+
+    Raises:
+        UserError: the CLIP or the model is not trained.
+    """
+    if not (out / "clip").exists():
+        raise UserError(f"{out / 'clip'} does not exist: run the step `clip` first")
+    if not (out / "unpacked.json").exists():
+        _pack_model(out, packed)
+    shutil.rmtree(clip, ignore_errors=True)
+    shutil.copytree(out / "clip", clip)
+    say(f"{clip}: {_megabytes(clip):.1f} MB")
+
+
+def _pack_model(out: Path, packed: Path) -> None:
     trained = Checkpoint.open(out / MAIN / "adapt" / "result")
     start = Checkpoint.open(out / FITTED)
     described = Checkpoint(
         trained.folder, trained.config.replaced(about=_ABOUT, other_words=OTHER_WORDS, levels=_LEVELS)
     )
     pack(described, start, packed)
-    size = sum(path.stat().st_size for path in packed.rglob("*") if path.is_file())
-    say(f"{packed}: {size / 1e6:.1f} MB")
+    say(f"{packed}: {_megabytes(packed):.1f} MB")
     if others := _other_stories(out):
         say(f"{others}: correct HELD_OUT in {__file__}")
+
+
+def _megabytes(folder: Path) -> float:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 1e6
 
 
 def unpack_model(out: Path, packed: Path = PACKED) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from examples.commands import run_command
+from examples.miniature.clip import train_clip
 from examples.miniature.encoders import FITTED, LOOP, LearningCurve, read_curve, train_autoencoder, train_image_encoder
 from examples.miniature.model_runs import ABLATIONS, Variant, start_of, train_variants, variants
 from models.checkpoint import TRANSFORMER_FILE, Checkpoint
@@ -16,6 +17,7 @@ from pipeline.core.errors import UserError
 from tests.support.networks.small_run import small_dataset
 from tests.support.networks.tiny_models import mini_checkpoint
 from training.config import FitSettings, LoopSettings
+from training.evaluation.metrics.networks import load_clip
 from training.recipes import read_recipe
 from training.trainer import StepReport
 
@@ -104,6 +106,8 @@ def test_both_encoders_are_trained_once(tmp_path: Path, capsys: pytest.CaptureFi
     assert (train_image_encoder(tmp_path, loop), train_autoencoder(tmp_path, settings)) == (seen, fitted)
     assert written == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
     encoder, autoencoder = "bases/image_encoder/model.safetensors", f"bases/autoencoder/{TRANSFORMER_FILE}"
+    clip = train_clip(tmp_path, steps=3)
+    assert load_clip(str(clip)).embed_texts(["run", "Character: Mika; Motion: run."]).shape == (2, 64)
     start = tmp_path / "start"
     assert (start / encoder).read_bytes() != (seen / encoder).read_bytes() == (fitted / encoder).read_bytes()
     assert (
