@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import CLIPConfig, CLIPModel, CLIPTextConfig, CLIPTokenizer, CLIPVisionModel
 
+from examples.miniature.recogniser_network import HEIGHT, WIDTH
 from flows.console.terminal import say
 from models.checkpoint import Checkpoint
 from models.checkpoint_writer import writing
@@ -44,7 +45,7 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789.,:;'-"
 _FRAMES = (0, 5, 10, 16)
 """Frames of a clip."""
 _PARTS = (re.compile(r"(.*)"), re.compile(r"Motion: ([^;]*?)[;.]"), re.compile(r"Background: ([^;]*?)\."))
-"""What a text may be of an instruction line; with the whole line first."""
+"""Parts of an instruction line that a text may be; the whole line first."""
 
 
 def train_clip(out: Path, steps: int = STEPS) -> Path:
@@ -81,7 +82,7 @@ def _embedded(encoder: CLIPVisionModel, data: Path, split: Split, frames: Sequen
     states, lines = [], []
     side = encoder.config.image_size
     for turn in read_turns(open_shards(data, split)):
-        pictures_BHWC = turn.frames(side, side, turn.turn.sample.frames)[list(frames)]
+        pictures_BHWC = turn.frames(HEIGHT, WIDTH, turn.turn.sample.frames)[list(frames)]
         states.append(encoder(pixel_values=clip_pixels(pictures_BHWC, side)).pooler_output)
         lines += [turn.turn.instruction] * len(frames)
     return torch.cat(states), lines
@@ -133,9 +134,9 @@ def _train(network: CLIPModel, tokenizer: CLIPTokenizer, states_ND: Tensor, line
         logits_BB = network.logit_scale.exp() * pictures_BD @ texts_BD.T
         same_BB = torch.tensor([[float(one == other) for other in texts] for one in texts])
         wanted_BB = same_BB / same_BB.sum(dim=1, keepdim=True)
-        loss = sum(functional.cross_entropy(each_BB, wanted_BB) for each_BB in (logits_BB, logits_BB.T))
+        of_pictures, of_texts = (functional.cross_entropy(each_BB, wanted_BB) for each_BB in (logits_BB, logits_BB.T))
         optimizer.zero_grad()
-        loss.backward()
+        (of_pictures + of_texts).backward()
         optimizer.step()
         schedule.step()
 
