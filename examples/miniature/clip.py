@@ -38,7 +38,7 @@ from training.data.turns import read_turns
 
 PACKED = Path(__file__).parent / "packed" / "clip"
 """The CLIP of the repository, which the step `pack` writes."""
-STEPS, _BATCH, _RATE = 800, 128, 2e-3
+STEPS, _BATCH, _RATE = 400, 128, 2e-3
 _WIDTH, _TOKENS = 64, 32
 _END = "</w>"
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789.,:;'-"
@@ -114,9 +114,8 @@ def _network(encoder: CLIPVisionModel, tokenizer: CLIPTokenizer) -> CLIPModel:
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
-    network = CLIPModel(
-        CLIPConfig(text_config=text.to_dict(), vision_config=encoder.config.to_dict(), projection_dim=_WIDTH)
-    )
+    vision = encoder.config.to_dict() | {"_name_or_path": ""}  # no path of this machine: the CLIP is given away
+    network = CLIPModel(CLIPConfig(text_config=text.to_dict(), vision_config=vision, projection_dim=_WIDTH))
     own = {name.removeprefix("vision_model."): value for name, value in encoder.state_dict().items()}
     network.vision_model.load_state_dict(own)
     return network

@@ -5,12 +5,17 @@ from __future__ import annotations
 import subprocess
 import sys
 from fractions import Fraction
+from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from examples.evaluation.demo import TURNS
 from examples.evaluation.stand_in_models import FAVOUR, MODEL, serving
+from examples.miniature.clip import PACKED as CLIP
+from examples.world.puppets import CAST, Puppet
+from examples.world.scenery import GROUND, PLACES, Scenery
 from models.tokens import State
 from pipeline.captions.cast import Cast
 from pipeline.captions.endpoint import Endpoint
@@ -23,6 +28,7 @@ from training.evaluation.folder import EvaluationFolder
 from training.evaluation.judge import judge
 from training.evaluation.judge_summary import JudgeSummary
 from training.evaluation.measures import read_measures
+from training.evaluation.metrics.networks import Picture, load_clip
 from training.evaluation.story_writer import write_games
 
 
@@ -59,6 +65,22 @@ def _times(out: Path) -> dict[Path, int]:
     replies = (".games.jsonl-replies/*.json", "evaluation/scenes/*.json", "evaluation/judge/replies/*.json")
     patterns = ("evaluation/games/*/*/*.mp4", *replies)
     return {path: path.stat().st_mtime_ns for pattern in patterns for path in out.glob(pattern)}
+
+
+def test_the_clip_of_the_demo_tells_characters_and_places_apart() -> None:
+    scenes = list(product(CAST, PLACES))
+    pictures = [picture_of(name, place) for name, place in scenes]
+    clip = load_clip(str(CLIP))
+    lines = [f"Character: {name}; Motion: walk; Background: daytime {place}." for name, place in scenes]
+    nearest = (clip.embed(pictures) @ clip.embed_texts(lines).T).argmax(axis=1)
+    assert (nearest == range(len(scenes))).mean() > 0.9
+    assert not clip.is_untrained
+
+
+def picture_of(name: str, place: str) -> Picture:
+    scenery = Scenery(place, tuple(CAST.items()))
+    picture_HWC = scenery.picture((Puppet(name, name, 160, GROUND),), scenery.whole)
+    return np.ascontiguousarray(picture_HWC[..., ::-1])
 
 
 @pytest.mark.parametrize(
