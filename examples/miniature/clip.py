@@ -135,7 +135,7 @@ def _train(network: CLIPModel, tokenizer: CLIPTokenizer, states_ND: Tensor, line
         wanted_BB = same_BB / same_BB.sum(dim=1, keepdim=True)
         of_pictures, of_texts = (functional.cross_entropy(each_BB, wanted_BB) for each_BB in (logits_BB, logits_BB.T))
         optimizer.zero_grad()
-        (of_pictures + of_texts).backward()
+        (of_pictures + of_texts).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         schedule.step()
 
