@@ -69,10 +69,10 @@ def test_the_crop_depends_on_the_setting_only_if_it_is_on() -> None:
 
 @pytest.fixture(scope="module")
 def pictures(bunny: Path) -> list[Picture]:
-    """Two minutes of the film after its title, 640x360 at 8 frames per second."""
+    """One minute of the film after its title, 640x360 at 8 frames per second."""
     taken = []
     with FilmReader(bunny) as reader:
-        for frame in reader.frames(168):
+        for frame in reader.frames(108):
             if frame.seconds >= 48 and frame.ordinal % 3 == 0:
                 small = frame.picture.reformat(width=640, height=360, format="bgr24")
                 taken.append(np.asarray(small.to_ndarray(), np.uint8))
@@ -98,7 +98,7 @@ def test_clips_of_real_film_show_no_overlay(tmp_path: Path, pictures: list[Pictu
     perform(Cut(FilmSettings(), SceneSettings(), ClipSettings(avoid_overlays=True)), folder, silent)
     perform(MeasureLooks(LooksSettings()), folder, silent)
     [crop], looks = folder.read("crop", Crop), folder.read("looks", Looks)
-    assert len(looks) > 20
+    assert len(looks) > 10
     assert not any(row.subtitle_lines or row.logo_boxes for row in looks)
     assert sum((row.text_share or 0) > 0.01 for row in looks) <= 1  # the detector takes the hare's ears for letters
     assert 0 < 1 - crop.width * crop.height / (640 * 360) < MOST_COST
