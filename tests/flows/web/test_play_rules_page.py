@@ -118,28 +118,36 @@ def test_two_pages_of_one_story_share_values_wishes_and_its_end(chromium: Browse
             expect(two.get_by_role("region", name="The end")).to_be_hidden()
 
 
+def name(page: Page, character: str, wanted: bool) -> None:
+    """Name a character, or not, by its chip, once the page has stopped moving."""
+    box = page.get_by_role("checkbox", name=character)
+    if box.is_checked() != wanted:
+        page.locator("label").filter(has=box).click()
+    expect(box).to_be_checked(checked=wanted)
+
+
 def test_hugs_of_one_character_are_marked(chromium: Browser, tmp_path: Path) -> None:
     with ruled(tmp_path) as game, opened(chromium, game) as page:
         hug, said = page.locator("#motions").get_by_role("button", name="hug"), page.locator("#unmet")
-        page.get_by_role("checkbox", name="Haru").set_checked(True, force=True)
+        name(page, "Haru", True)
         expect(hug).to_have_class(re.compile("unmet"))
         hug.click()
         expect(said).to_have_text("It takes two to hug: one character alone may be drawn twice.")
-        page.get_by_role("checkbox", name="Mika").set_checked(True, force=True)
+        name(page, "Mika", True)
         expect(hug).not_to_have_class(re.compile("unmet"))
         expect(said).to_be_hidden()
         page.locator("#places").get_by_role("button", name="meadow").click()
         page.get_by_role("button", name="Play", exact=True).click()
         turns(page, 1)
-        page.get_by_role("checkbox", name="Haru").set_checked(False, force=True)
-        page.get_by_role("checkbox", name="Mika").set_checked(False, force=True)
+        name(page, "Haru", False)
+        name(page, "Mika", False)
         expect(hug).not_to_have_class(re.compile("unmet"))  # both stay in the picture
 
 
 def test_a_tired_character_is_marked_and_does_something_else(chromium: Browser, tmp_path: Path) -> None:
     with ruled(tmp_path, CONFIG.replaced(other_words={}), wishes=[]) as game, opened(chromium, game) as page:
         for number in (1, 2):
-            page.get_by_role("checkbox", name="Haru").set_checked(True, force=True)
+            name(page, "Haru", True)
             page.locator("#motions").get_by_role("button", name="run", exact=True).click()
             page.locator("#places").get_by_role("button", name="beach", exact=True).click()
             page.get_by_role("button", name="Play", exact=True).click()
@@ -153,7 +161,7 @@ def test_a_tired_character_is_marked_and_does_something_else(chromium: Browser, 
         turns(page, 3)
         expect(page.locator("#subtitle")).to_contain_text("Haru · walk")
         expect(page.locator("#hint")).to_contain_text(said)
-        page.get_by_role("checkbox", name="Haru").set_checked(False, force=True)
+        name(page, "Haru", False)
         expect(page.locator("#hint")).to_be_empty()  # read, and the player writes the next turn
         page.get_by_label("Another character's name").fill(HOSTILE)
         page.locator("#motions").get_by_role("button", name="wave", exact=True).click()
