@@ -198,7 +198,10 @@ def test_two_processes_that_share_the_weights_train_as_one(
     ("change", "said"),
     [
         ({"shot": {"joint": {"batch_size": 3}}}, "joint: 2 processes cannot share a batch of 3"),
-        ({"autoencoder": {"stills": {"batch_size": 3}}}, "autoencoder.stills: 2 processes cannot share a batch of 3"),
+        (
+            {"autoencoder": {"stills": {"steps": 1, "learning_rate": 1e-3, "batch_size": 3}}},
+            "autoencoder.stills: 2 processes cannot share a batch of 3",
+        ),
     ],
 )
 def test_a_batch_that_two_processes_cannot_share_is_refused_before_encoding(
