@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 from accelerate import Accelerator
+from safetensors.torch import load_file
+from torch import Tensor
 
+from tests.training.test_trainer import Line, Rows, Sum, loop, same, trained
+from training.processes import new_accelerator
 from training.speed import SpeedMeter, peak_tflops_of
+from training.trainer import Trainer
 
 
 def late(items: int) -> Iterator[int]:
@@ -49,3 +55,18 @@ def test_an_unknown_card_has_no_mfu_and_equal_units_no_tokens() -> None:
 
 def test_a_cpu_has_no_peak() -> None:
     assert peak_tflops_of(Accelerator(cpu=True)) is None
+
+
+def test_operations_are_counted_on_one_example_and_change_no_weight(tmp_path: Path) -> None:
+    rows: list[int] = []
+
+    class Watched(Line):
+        def forward(self, batch: Rows) -> dict[str, Tensor]:
+            rows.append(len(batch.rows_BD))
+            return super().forward(batch)
+
+    trainer = Trainer(Sum(Watched()), loop(), tmp_path / "counted", new_accelerator())
+    trainer.speed = SpeedMeter(torch.device("cpu"), 1, peak_tflops=1.0)
+    assert same(load_file(trainer.run() / "line.safetensors"), trained(tmp_path / "plain", loop()))
+    assert rows == [1] + [4] * 20
+    assert not trainer.speed.misses_operations

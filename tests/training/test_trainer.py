@@ -28,7 +28,6 @@ from training.learner import MOST_IN_A_ROW
 from training.phase import Share
 from training.phase_folder import newest
 from training.processes import new_accelerator
-from training.speed import SpeedMeter
 from training.termination import Terminated
 from training.trainer import StepReport, Trainer
 
@@ -257,21 +256,6 @@ def test_examples_of_similar_size_share_a_micro_batch(tmp_path: Path) -> None:
     steps = [seen[step] + seen[step + 1] for step in (0, 2, 4)]
     assert all(sizes == sorted(sizes) for sizes in steps)
     assert len({tuple(sizes) for sizes in steps}) == 3
-
-
-def test_operations_are_counted_on_one_example_and_change_no_weight(tmp_path: Path) -> None:
-    rows: list[int] = []
-
-    class Watched(Line):
-        def forward(self, batch: Rows) -> dict[str, Tensor]:
-            rows.append(len(batch.rows_BD))
-            return super().forward(batch)
-
-    trainer = Trainer(Sum(Watched()), loop(), tmp_path / "counted", new_accelerator())
-    trainer.speed = SpeedMeter(torch.device("cpu"), 1, peak_tflops=1.0)
-    assert same(load_file(trainer.run() / "line.safetensors"), trained(tmp_path / "plain", loop()))
-    assert rows == [1] + [4] * 20
-    assert not trainer.speed.misses_operations
 
 
 def test_states_and_validations_are_due_by_minutes_too_and_change_no_weight(tmp_path: Path) -> None:
