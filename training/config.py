@@ -88,7 +88,7 @@ class LoopSettings(Settings):
 class FitSettings(Settings):
     """Settings of the autoencoder fit. The defaults take about five minutes on two cores for a few dozen clips."""
 
-    later_keys = frozenset({"precision", "crop"})
+    later_keys = frozenset({"precision", "crop", "changes"})
 
     stills: LoopSettings = LoopSettings(
         steps=1800, batch_size=4, micro_batch=4, learning_rate=4e-3, rate_warm_up=30, weight_decay=0.0,
@@ -103,6 +103,9 @@ class FitSettings(Settings):
         0.5, gt=0, le=1, description="height and width of a crop as a share of the frame; 1 is better but slower"
     )
     divergence: float = Field(1e-5, ge=0, description="weight of the latents' KL divergence from unit normal")
+    changes: float = Field(
+        0.0, ge=0, description="weight of the squared error of changes from frame to frame, most of it in what moves"
+    )
     precision: Precision = Autocast
     measured: int = Field(12, ge=1, description="clips of each split whose reconstruction is measured")
     pictures: int = Field(4, ge=0, description="number of these clips that are saved with their reconstructions")

@@ -1,14 +1,18 @@
 """Autoencoder fit: the autoencoder of a small checkpoint, trained on the clips of a dataset.
 
 The published autoencoder is general, and a random one reconstructs every picture as grey. The fit overfits the given
-clips in two phases of the training loop. Crops of single frames are cheap and teach appearance, and then crops of nine
-frames teach motion. The loss is reconstruction plus divergence, as in a variational autoencoder:
+clips in two phases of the training loop. Crops of single frames are cheap and teach appearance, and then crops of all
+frames teach motion: the decoder draws a shot in groups of frames, and shorter crops would leave the last group
+untrained. The loss is reconstruction plus divergence, as in a variational autoencoder, plus the error of the changes
+from frame to frame:
 
     z = mu(x) + sigma(x) eps,    eps ~ N(0, I)
-    L = mean (D(z) - x)^2 + lambda mean (mu^2 + sigma^2 - 1 - log sigma^2) / 2
+    e = D(z) - x,                d_t = e_(t+1) - e_t
+    L = mean e^2 + kappa mean d^2 + lambda mean (mu^2 + sigma^2 - 1 - log sigma^2) / 2
 
-with x the pixels in [-1, 1], mu and sigma the encoder's mean and standard deviation, and D the decoder. The second mean
-is the KL divergence of N(mu, sigma^2) from N(0, 1) per latent number; lambda is `divergence`. Finally, the fit measures
+with x the pixels in [-1, 1], mu and sigma the encoder's mean and standard deviation, and D the decoder. An error of
+what stands still is in e alone, an error of what moves also in d; kappa is `changes`, 0 by default. The last mean is
+the KL divergence of N(mu, sigma^2) from N(0, 1) per latent number; lambda is `divergence`. Finally, the fit measures
 the standard deviation of the latents and sets the scaling factor, so that the shot decoder gets latents of unit
 variance.
 
@@ -58,8 +62,6 @@ from training.trainer import StepWatcher, Trainer
 Kind = Literal["stills", "clips"]
 _PATCH = 8
 """Pixels per latent pixel along each side."""
-_CROP_FRAMES = 9
-"""Frames of a crop of a clip: the first alone and two groups of four, about half the cost of a whole clip."""
 _KINDS: tuple[Kind, ...] = ("stills", "clips")
 _MEASURED = 256
 """Most clips whose latents are measured for the scaling factor."""
@@ -68,21 +70,30 @@ _BATCH_SIZE = 2
 
 
 class Reconstruction(nn.Module):
-    """Autoencoder with its loss: reconstruction error and divergence."""
+    """Autoencoder with its loss: errors of reconstruction and of its changes, and divergence."""
 
-    def __init__(self, autoencoder: AutoencoderKLCogVideoX, divergence: float) -> None:
+    def __init__(self, autoencoder: AutoencoderKLCogVideoX, divergence: float, changes: float = 0.0) -> None:
         super().__init__()
-        self.autoencoder, self.divergence = autoencoder, divergence
+        self.autoencoder, self.divergence, self.changes = autoencoder, divergence, changes
 
     def forward(self, batch: Crops) -> dict[str, Tensor]:
-        """Return loss, mean squared error (pixels in [-1, 1]) and divergence per latent number, each [B]."""
+        """Return the loss and its terms, each [B].
+
+        These are the mean squared errors of pixels in [-1, 1] and of their changes, if they count in this batch, and
+        the divergence per latent number.
+        """
         pictures_BCTHW = to_patches(batch.frames_BTHWC, self.autoencoder.config.in_channels)
         found = self.autoencoder.encode(pictures_BCTHW).latent_dist
         drawn_BCTHW = self.autoencoder.decode(found.mean + found.std * batch.noise_BCTHW).sample.float()
-        error_B = (drawn_BCTHW - pictures_BCTHW).square().mean(dim=(1, 2, 3, 4))
+        error_BCTHW = drawn_BCTHW - pictures_BCTHW
+        terms = {"error": error_BCTHW.square().mean(dim=(1, 2, 3, 4))}
+        loss_B = terms["error"]
+        if self.changes and error_BCTHW.shape[2] > 1:
+            terms["changes"] = error_BCTHW.diff(dim=2).square().mean(dim=(1, 2, 3, 4))
+            loss_B = loss_B + self.changes * terms["changes"]
         divergence_BCTHW = (found.mean.square() + found.var - 1 - found.logvar).float() / 2
-        divergence_B = divergence_BCTHW.mean(dim=(1, 2, 3, 4))
-        return {"loss": error_B + self.divergence * divergence_B, "error": error_B, "divergence": divergence_B}
+        terms["divergence"] = divergence_BCTHW.mean(dim=(1, 2, 3, 4))
+        return {"loss": loss_B + self.divergence * terms["divergence"], **terms}
 
     def reconstructed(self, frames_NTHWC: Tensor) -> Tensor:
         """Return the clips encoded and decoded, uint8 RGB on the CPU."""
@@ -158,7 +169,7 @@ class Crops(TensorBatch):
 
 
 class CropExamples:
-    """Random crops of clips: single frames, or nine consecutive frames."""
+    """Random crops of clips: of single frames, or of all frames."""
 
     def __init__(self, frames_NTHWC: Tensor, kind: Kind, channels: int, crop: float = 0.5, seed: int = 0) -> None:
         """Store the clips; `channels` of latents, `crop` the share of height and width."""
@@ -172,7 +183,7 @@ class CropExamples:
         drawn = generator(self.seed, position)
         clip_THWC = self.frames_NTHWC[position.item]
         frames, height, width, _ = clip_THWC.shape
-        length = 1 if self.kind == "stills" else _CROP_FRAMES
+        length = 1 if self.kind == "stills" else frames
         first = int(torch.randint(frames - length + 1, (), generator=drawn))
         clip_THWC = clip_THWC[first : first + length]
         rows, columns = (max(1, int(side * self.crop) // _PATCH) * _PATCH for side in (height, width))
@@ -254,7 +265,7 @@ def fit_autoencoder(
         if not result.exists():
             autoencoder = with_cheap_stills(begun.autoencoder(accelerator.device, torch.float32)).requires_grad_(True)
             examples = CropExamples(frames["train"], kind, autoencoder.config.latent_channels, settings.crop, loop.seed)
-            network = Reconstruction(autoencoder, settings.divergence)
+            network = Reconstruction(autoencoder, settings.divergence, settings.changes)
             phase = AutoencoderPhase(kind, network, examples, measured, settings.pictures, begun)
             Trainer(phase, loop, folder / kind, accelerator).run(watch)
             del autoencoder, network, phase

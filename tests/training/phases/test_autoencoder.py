@@ -79,7 +79,7 @@ def test_psnr_is_the_published_formula() -> None:
     assert psnr(torch.from_numpy(one), torch.from_numpy(one)).tolist() == pytest.approx([58.92] * 3, abs=0.01)
 
 
-@pytest.mark.parametrize(("kind", "frames"), [("stills", 1), ("clips", 9)])
+@pytest.mark.parametrize(("kind", "frames"), [("stills", 1), ("clips", 17)])
 def test_a_crop_is_a_part_of_its_clip_determined_by_the_position(kind: str, frames: int) -> None:
     clips_NTHWC = clips_of(frames=17)
     examples = CropExamples(clips_NTHWC, kind, 16, seed=3)  # type: ignore[arg-type]
@@ -117,6 +117,22 @@ def test_the_terms_of_the_loss_match_their_formulas() -> None:
     assert torch.allclose(terms["error"], squared_B, rtol=1e-4)
     assert torch.allclose(terms["divergence"], divergence.flatten(1).mean(1), rtol=1e-4)
     assert torch.allclose(terms["loss"], terms["error"] + 0.5 * terms["divergence"])
+
+
+def test_the_error_of_changes_counts_what_moves_and_not_what_is_wrong_all_the_time() -> None:
+    autoencoder = Checkpoint.open(brief_checkpoint()).autoencoder()
+    crops = Crops(clips_of(frames=9), torch.zeros(2, 16, 3, 4, 6))
+    found = Reconstruction(autoencoder, divergence=0.0, changes=2.0)
+    with torch.no_grad():
+        terms = found(crops)
+        pictures_BCTHW = crops.frames_BTHWC.permute(0, 4, 1, 2, 3) / 127.5 - 1
+        drawn_BCTHW = autoencoder.decode(autoencoder.encode(pictures_BCTHW).latent_dist.mean).sample
+        wanted = (drawn_BCTHW.diff(dim=2) - pictures_BCTHW.diff(dim=2)).square().flatten(1).mean(1)
+        assert torch.allclose(terms["changes"], wanted, rtol=1e-4)
+        assert torch.allclose(terms["loss"], terms["error"] + 2 * terms["changes"])
+        stills = found(Crops(clips_of(frames=1), torch.zeros(2, 16, 1, 4, 6)))
+    assert "changes" not in stills
+    assert torch.equal(stills["loss"], stills["error"])
 
 
 @pytest.mark.parametrize("frames", [1, 9])
