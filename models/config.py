@@ -28,6 +28,7 @@ MOST_SHOT_TOKENS = 256
 """Number of frame tokens in the vocabulary, `<frame_00000>` to `<frame_00255>`."""
 
 Variant = Literal["mlp", "linear", "addition", "cross_attention"]
+Continues = Literal["no", "scene", "place"]
 Component = Literal["language_model", "transformer", "autoencoder", "text_encoder", "image_encoder"]
 Size = Literal["tiny", "mini", "full"]
 
@@ -70,6 +71,8 @@ class ShotEncoderConfig(Settings):
 class ShotDecoderConfig(Settings):
     """Shot decoder: shot tokens and motion scope to frames."""
 
+    later_keys = frozenset({"continues"})
+
     frames: int = Field(
         17, ge=9, le=1025, description="frames per shot, 8n + 1: the autoencoder packs the first one alone"
     )
@@ -85,6 +88,9 @@ class ShotDecoderConfig(Settings):
     lora_alpha: int = Field(64, ge=1, description="an adapter is scaled by alpha / rank; 1 in the released weights")
     norm_out_eps: float = Field(1e-5, gt=0, description="epsilon of the last norm; 1e-6 in the released weights")
     motion_scope: bool = Field(True, description="condition on the motion scope; off in an ablation")
+    continues: Continues = Field(
+        "no", description="condition on the end of the shot before: within a scene, or as long as the place stays"
+    )
 
     @model_validator(mode="after")
     def _fits_the_autoencoder(self) -> Self:

@@ -254,10 +254,21 @@ def draw(
     guidance: Guidance,
     sampler: Sampler = "sde",
     progress: Callable[[int, int], None] | None = None,
+    before_BCHW: Tensor | None = None,
 ) -> Tensor:
-    """Draw the latents of shots with a shot decoder, [B, T, C, H, W]; for the other arguments see `sample`."""
+    """Draw the latents of shots with a shot decoder, [B, T, C, H, W].
+
+    `before_BCHW` is the ending of the shots before (see `denoise`), given in both halves of the guidance. For the other
+    arguments see `sample`.
+    """
+
+    def denoised(latents_BTCHW: Tensor, tokens_BLD: Tensor, timesteps_B: Tensor, scope_B: Tensor | None) -> Tensor:
+        copies = len(latents_BTCHW) // len(shot_tokens_BLD)
+        before = None if before_BCHW is None else before_BCHW.repeat(copies, 1, 1, 1)
+        return denoise(decoder, latents_BTCHW, tokens_BLD, timesteps_B, scope_B, before)
+
     return sample(
-        partial(denoise, decoder),
+        denoised,
         latent_shape(decoder),
         shot_tokens_BLD,
         unconditional_BLD,

@@ -28,10 +28,10 @@ from models.diffusion import Guidance, draw
 from models.engine_options import EngineOptions, PartProgress, unwatched
 from models.frames import decode_latents
 from models.game_model import GameModel
-from models.shot_decoder import ShotDecoder
+from models.shot_decoder import ShotDecoder, ending
 from models.shot_encoder import ShotEncoder
 from models.tokens import PastTurn, write_prompt
-from models.turns import Frames, GameState, Show, Turn, unseen
+from models.turns import Frames, GameState, Show, Turn, stays, unseen
 from pipeline.core.errors import UserError
 
 TILE = {"tile_sample_min_height": 240, "tile_sample_min_width": 360}
@@ -135,7 +135,9 @@ class Engine:
             prediction = self.game_model.predict(prompt)
         progress("game model", 1, 1)
         # 2. Draw the latents of the shot, conditioned on the shot tokens and the motion scope of the predicted level.
+        #    As long as the place stays, a decoder that can do so continues the last shot.
         scope_px = self.config.scope_of(prediction.state.level)
+        last = state.last if state.last and stays(state.last.instruction, instruction) else None
         progress("denoising", 0, self.sampling.steps)
         with self._timed(self.shot_decoder, "denoising", seconds):
             latents_BTCHW = draw(
@@ -148,7 +150,10 @@ class Engine:
                 guidance=self.guidance,
                 sampler=self.sampling.sampler,
                 progress=partial(progress, "denoising"),
+                before_BCHW=last.ending_CHW[None].to(self.device, torch.float32) if last else None,
             )
+            continuing = self.config.shot_decoder.continues != "no"
+            ending_CHW = ending(latents_BTCHW)[0].cpu() if continuing else None
         # 3. Decode the latents to frames, and show the first group of them while the others are decoded. The decoder
         #    packs 8n + 1 frames, and only `shown_frames` are shown.
         first_frame_seconds = 0.0
@@ -165,7 +170,7 @@ class Engine:
         progress("frames", 1, 1)
         # 4. Append the turn to the window: the next prediction reads its own shot tokens, not the frames.
         shot_tokens_LD = prediction.shot_tokens_LD.cpu()
-        after = state.after(PastTurn(instruction, shot_tokens_LD, prediction.state), self.window_turns)
+        after = state.after(PastTurn(instruction, shot_tokens_LD, prediction.state), self.window_turns, ending_CHW)
         turn = Turn(
             number=after.turns,
             instruction=instruction,
@@ -174,6 +179,8 @@ class Engine:
             values=after.values,
             frames_THWC=self._shown(frames_BTHWC),
             shot_tokens_LD=shot_tokens_LD,
+            ending_CHW=ending_CHW,
+            continues=last is not None,
             seconds=seconds,
             first_frame_seconds=first_frame_seconds,
             device=name_of(self.device),

@@ -1,14 +1,17 @@
 """The shot decoder: shot tokens and motion scope to the latents of an animation shot.
 
-It is the CogVideoX transformer of diffusers with three changes (paper arXiv 2504.01014, section 3.2):
+It is the CogVideoX transformer of diffusers with three changes (paper arXiv 2504.01014, section 3.2), and an option:
 
 - shot tokens, already of the network's width, replace the text, so the text projection is dropped;
 - the motion scope in pixels, not normalised, is embedded like the timestep and added to the timestep's embedding. Its
   last layer starts at zero: an untrained shot decoder computes the same function as its base transformer;
-- the last norm's epsilon is a field of the configuration, because the released weights use another one.
+- the last norm's epsilon is a field of the configuration, because the released weights use another one;
+- with `continues`, every latent frame also gets the last latent frame of the shot before, and a mask (`ending`). Their
+  part of the first projection starts at zero, too.
 
 Trained are adapters on attention (`add_lora`) and, in full, `own_names`: the modulation of every block by the
-timestep (adaLN) and the motion scope's embedding. The rest is the frozen base and is not stored in a checkpoint.
+timestep (adaLN), the motion scope's embedding and the projection of the shot before. The rest is the frozen base and is
+not stored in a checkpoint.
 Without adapters (rank 0) everything is trained, and the checkpoint's base is the trained network itself.
 
 At full size, training unfreezes 17,973,248 parameters of shot encoder and shot decoder in the warm-up, 402,050,048 in
@@ -80,31 +83,63 @@ class MotionTimestepEmbedding(TimestepEmbedding):  # type: ignore[misc]
         return embedded + motion
 
 
+class ContinuedProjection(nn.Conv2d):
+    """Patch projection of latents [N, C, H, W] plus that of the shot before, over concatenated channels [N, 2C + 1].
+
+    The latents' part has the names and shapes of the stock projection.
+    """
+
+    def __init__(self, stock: nn.Conv2d) -> None:
+        width, kernel, stride = stock.out_channels, stock.kernel_size, stock.stride
+        super().__init__(stock.in_channels, width, kernel, stride)  # type: ignore[arg-type]
+        self.before = nn.Conv2d(stock.in_channels + 1, width, kernel, stride, bias=False)  # type: ignore[arg-type]
+        self.init_before()
+
+    def init_before(self) -> None:
+        """Start at zero, on the device of the stock part; diffusers leaves missing tensors on `meta`."""
+        nn.init.zeros_(self.before.to_empty(device=self.weight.device).to(self.weight.dtype).weight)
+
+    def forward(self, both_NCHW: Tensor) -> Tensor:
+        """Project patches to tokens."""
+        latents_NCHW, before_NCHW = both_NCHW.tensor_split([self.in_channels], dim=1)
+        before_NDHW: Tensor = self.before(before_NCHW)
+        return super().forward(latents_NCHW) + before_NDHW
+
+
 class ShotDecoder(CogVideoXTransformer3DModel):  # type: ignore[misc]
     """CogVideoX transformer conditioned on shot tokens and a motion scope; see the module's docstring.
 
     `from_pretrained` reads folders written by `save_pretrained` and any stock CogVideoX transformer, local or on the
-    hub, with overrides from `decoder_options`. All arguments but `norm_out_eps` are the stock transformer's.
+    hub, with overrides from `decoder_options`. All arguments but `norm_out_eps` and `continues` are the stock
+    transformer's.
     """
 
     _keys_to_ignore_on_load_unexpected: Any = (r"^patch_embed\.text_proj\.",)
 
-    def __init__(self, *, norm_out_eps: float = 1e-5, **stock: Any) -> None:
+    def __init__(self, *, norm_out_eps: float = 1e-5, continues: bool = False, **stock: Any) -> None:
         super().__init__(**stock)
-        self.register_to_config(norm_out_eps=norm_out_eps)
+        self.register_to_config(norm_out_eps=norm_out_eps, **({"continues": True} if continues else {}))
         config = self.config
         inner = config.num_attention_heads * config.attention_head_dim
         self.patch_embed.text_proj = nn.Identity()
         self.time_embedding = MotionTimestepEmbedding(inner, config.time_embed_dim, config.timestep_activation_fn)
         self.norm_out.norm.eps = norm_out_eps
+        if continues:
+            self.patch_embed.proj = ContinuedProjection(self.patch_embed.proj)
 
     # diffusers passes on the fields of a config.json that are in this signature.
     __init__.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [
             *inspect.signature(CogVideoXTransformer3DModel.__init__).parameters.values(),
             inspect.Parameter("norm_out_eps", inspect.Parameter.KEYWORD_ONLY, default=1e-5, annotation=float),
+            inspect.Parameter("continues", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=bool),
         ]
     )
+
+    @property
+    def continues(self) -> bool:
+        """True if it is conditioned on the shot before."""
+        return isinstance(self.patch_embed.proj, ContinuedProjection)
 
     @classmethod
     def from_pretrained(
@@ -114,22 +149,24 @@ class ShotDecoder(CogVideoXTransformer3DModel):  # type: ignore[misc]
         output_loading_info: bool = False,
         **kwargs: Any,
     ) -> Any:
-        """Load as diffusers does; only the motion scope's embedding may be missing, and is then initialised.
+        """Load as diffusers does; only what `is_new` may be missing, and is then initialised.
 
         Returns the shot decoder; with `output_loading_info` a pair of it and diffusers' report. ValueError when
         another tensor is missing in the weights, or a tensor other than the text projection is left over.
         """
         with _errors_only():  # diffusers warns of missing tensors; they are checked below
             decoder, report = super().from_pretrained(pretrained_model_name_or_path, output_loading_info=True, **kwargs)
-        missing = {name for name in report["missing_keys"] if not is_motion(name)}
+        missing = {name for name in report["missing_keys"] if not is_new(name)}
         wrong = sorted(missing | set(report["unexpected_keys"]))
         if wrong:
             raise ValueError(
                 f"{pretrained_model_name_or_path} is not a CogVideoX 2B transformer: "
                 f"{len(wrong)} tensors are missing or too many, such as {wrong[0]}"
             )
-        if report["missing_keys"]:
+        if any(map(is_motion, report["missing_keys"])):
             decoder.time_embedding.init_motion()
+        if any(map(_is_before, report["missing_keys"])):
+            decoder.patch_embed.proj.init_before()
         return (decoder, report) if output_loading_info else decoder
 
 
@@ -168,6 +205,7 @@ def decoder_options(config: ModelConfig) -> dict[str, Any]:
         "sample_width": shot.width // SPATIAL_COMPRESSION,
         "max_text_seq_length": config.shot_encoder.shot_tokens,
         "norm_out_eps": shot.norm_out_eps,
+        **({"continues": True} if shot.continues != "no" else {}),
     }
 
 
@@ -186,14 +224,23 @@ def add_lora(decoder: ShotDecoder, config: ShotDecoderConfig) -> None:
 
 
 def own_names(decoder: CogVideoXTransformer3DModel) -> list[str]:
-    """Names of the parameters a checkpoint stores besides the adapters: adaLN of the blocks, embedding of the scope."""
+    """Names of the parameters a checkpoint stores besides the adapters: adaLN of the blocks, and what `is_new`."""
     return [name for name, _ in decoder.named_parameters() if is_own(name)]
 
 
 def is_own(name: str) -> bool:
     """Return whether a parameter is trained in full; the adaLN of the last norm stays frozen, as published."""
     modulation = name.startswith("transformer_blocks.") and (".norm1.linear." in name or ".norm2.linear." in name)
-    return modulation or is_motion(name)
+    return modulation or is_new(name)
+
+
+def is_new(name: str) -> bool:
+    """Return whether a parameter is none of the stock transformer's."""
+    return is_motion(name) or _is_before(name)
+
+
+def _is_before(name: str) -> bool:
+    return name.startswith("patch_embed.proj.before.")
 
 
 def is_motion(name: str) -> bool:
@@ -201,15 +248,40 @@ def is_motion(name: str) -> bool:
     return name.startswith("time_embedding.motion.")
 
 
+def ending(latents_BTCHW: Tensor) -> Tensor:
+    """Condition for the shot after this one: its last latent frame and a mask of ones, [B, C + 1, H, W].
+
+    All zeros stand for no shot before.
+    """
+    last_BCHW = latents_BTCHW[:, -1]
+    return torch.cat([last_BCHW, torch.ones_like(last_BCHW[:, :1])], dim=1)
+
+
 def denoise(
-    decoder: ShotDecoder, latents_BTCHW: Tensor, shot_tokens_BLD: Tensor, timesteps_B: Tensor, scope_B: Tensor | None
+    decoder: ShotDecoder,
+    latents_BTCHW: Tensor,
+    shot_tokens_BLD: Tensor,
+    timesteps_B: Tensor,
+    scope_B: Tensor | None,
+    before_BCHW: Tensor | None = None,
 ) -> Tensor:
     """Predict the velocity of noised latents: [B, T, C, H, W] in float32, for any precision of the network.
 
-    `timesteps_B` are integers in 0..999; `scope_B` are motion scopes in px, or None for the ablation without a scope.
-    ValueError when the shapes do not fit the position table.
+    Args:
+        timesteps_B: integers in 0..999.
+        scope_B: motion scopes in px, or None for the ablation without a scope.
+        before_BCHW: the `ending` of the shots before, for a decoder that continues; None: there are none.
+
+    Raises:
+        ValueError: the shapes do not fit the position table.
     """
     _check_shapes(decoder, latents_BTCHW, shot_tokens_BLD)
+    if decoder.continues:  # also without shots before: every process trains the same parameters
+        size, frames, channels, height, width = latents_BTCHW.shape
+        if before_BCHW is None:
+            before_BCHW = latents_BTCHW.new_zeros(size, channels + 1, height, width)
+        before_BTCHW = before_BCHW.to(latents_BTCHW)[:, None].expand(-1, frames, -1, -1, -1)
+        latents_BTCHW = torch.cat([latents_BTCHW, before_BTCHW], dim=2)
     dtype = decoder.patch_embed.proj.weight.dtype
     velocity_BTCHW: Tensor = decoder(
         hidden_states=latents_BTCHW.to(dtype),

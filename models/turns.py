@@ -9,6 +9,7 @@ Shapes: T frames, H and W pixels, C colours (RGB), L shot tokens of width D.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
@@ -26,6 +27,13 @@ Frames: TypeAlias = NDArray[np.uint8]
 """Frames of a shot, THWC, RGB."""
 Show = Callable[[Frames], None]
 """Callback that gets the first frames of a shot while the others are decoded. It may raise to end the work."""
+TIMES = ("daytime", "morning", "evening", "night")
+"""Times of day that captions put before a place."""
+INSTRUCTION_LINE = re.compile(
+    r"(?:Character: (?P<characters>[^;]*); )?Motion: (?P<motion>[^;]*?)(?:; Background: (?P<background>[^;]*?))?\.?"
+)
+"""Instruction in the form of the training data."""
+_TIME = re.compile(rf"(?:{'|'.join(TIMES)}) ")
 POINTS = 5
 """Points added to a character value per predicted change of 1."""
 
@@ -52,6 +60,15 @@ def _moved(value: int, change: int) -> int:
 
 
 @dataclass(frozen=True, eq=False)
+class LastShot:
+    """Shot that the next one may continue."""
+
+    instruction: str
+    ending_CHW: Tensor
+    """Its `models.shot_decoder.ending`, on the CPU."""
+
+
+@dataclass(frozen=True, eq=False)
 class GameState:
     """Everything the next turn depends on. Its size is bounded: the window keeps only the last turns."""
 
@@ -59,12 +76,15 @@ class GameState:
     values: Values = Values()
     window: tuple[PastTurn, ...] = ()
     """Past turns in the game model's context, oldest first, each with its own state."""
+    last: LastShot | None = None
+    """The last shot, if the shot decoder continues shots; without it, the next turn is a new shot."""
 
-    def after(self, past: PastTurn, window_turns: int) -> GameState:
+    def after(self, past: PastTurn, window_turns: int, ending_CHW: Tensor | None = None) -> GameState:
         """State after one more turn; `window_turns` includes the turn to predict."""
         window = (*self.window, past)
         first = max(0, len(window) - (window_turns - 1))  # not [-n:], which keeps everything for n = 0
-        return GameState(self.turns + 1, self.values.after(past.state), window[first:])
+        last = None if ending_CHW is None else LastShot(past.instruction, ending_CHW)
+        return GameState(self.turns + 1, self.values.after(past.state), window[first:], last)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +107,23 @@ class Turn:
     """From the instruction to the first frames; None from an agent that does not measure it."""
     device: str = ""
     """Name of the GPU or CPU that drew it."""
+    ending_CHW: Tensor | None = None
+    """Its `models.shot_decoder.ending`, on the CPU, if the shot decoder continues shots."""
+    continues: bool = False
+    """True if it continues the shot before."""
+
+
+def place_of(instruction: str) -> str | None:
+    """Return the place that an instruction line names, in small letters and without its time of day."""
+    found = INSTRUCTION_LINE.fullmatch(instruction.strip())
+    place = _TIME.sub("", (found["background"] or "").strip().lower(), count=1) if found else ""
+    return place or None
+
+
+def stays(before: str, instruction: str) -> bool:
+    """Return whether an instruction names the place of the one before, at whatever time of day."""
+    place = place_of(instruction)
+    return place is not None and place == place_of(before)
 
 
 def turn_seed(seed: int, number: int, branch: int = 0) -> int:

@@ -22,7 +22,6 @@ from examples.miniature.package import sheet, turn_picture
 from examples.miniature.recogniser_network import Named, Recogniser
 from flows.console.terminal import say
 from flows.game.folder import GameFolder
-from flows.game.instructions import TIMES
 from flows.game.play_file import is_unfinished, opened_game, play_on
 from flows.game.records import GameSettings
 from flows.web.understanding import Reader
@@ -30,6 +29,7 @@ from models.config import ModelConfig
 from models.engine import Engine
 from models.engine_options import EngineOptions
 from models.shipped import packed_identity, shipped
+from models.turns import TIMES
 from pipeline.core.atomic import replacing, write_json
 from pipeline.video.clip_files import read_clip
 

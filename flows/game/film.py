@@ -20,9 +20,8 @@ from typing import Literal
 import cv2
 import numpy as np
 
-from flows.game.film_captions import FilmCaptions
+from flows.game.film_captions import FilmCaptions, told
 from flows.game.folder import CRF, GameFolder
-from flows.game.instructions import told
 from flows.game.records import GameError, TurnRecord
 from pipeline.core.atomic import replacing
 from pipeline.core.records import RecordError

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from models.turns import INSTRUCTION_LINE
 from pipeline.video.containers import Picture
 
 _LARGER = 26
@@ -31,6 +32,12 @@ _PIECES = re.compile(rf"[{_WIDE}]\s*|[^\s{_WIDE}]+\s*")
 """Pieces between which a line may end: words, and each character of a script without spaces."""
 _UNUSED = "\U0010fffe"
 """Code point that no font has: it is drawn as a missing character."""
+
+
+def told(instruction: str) -> str:
+    """Return an instruction as it is shown under the picture: `Mika · slowly walk · beach`."""
+    found = INSTRUCTION_LINE.fullmatch(instruction.strip())
+    return " · ".join(part.strip() for part in found.groups() if part) if found else instruction
 
 
 class FilmCaptions:

@@ -4,7 +4,7 @@
       game.json            seed, steps, guidance and checkpoint; must be equal for the game to continue
       turns.jsonl          one line per turn, in the order played; append-only
       <id>.mp4             its animation shot
-      <id>.safetensors     its shot tokens, input of later turns
+      <id>.safetensors     its shot tokens, input of later turns; and its end, if the next shot may continue it
 
 Each turn names its parent: a player may go back to an earlier turn and continue from there. Ids are made here (`0003`,
 and `0003-1` for the next third turn); the text of a player is stored in the log only.
@@ -26,12 +26,12 @@ from typing import BinaryIO
 from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from flows.game.game_file import check_folder
-from flows.game.instructions import stays
 from flows.game.records import GameError, GameSettings, TurnCost, TurnRecord, id_of, read_log, record_of
 from models.tokens import PastTurn
-from models.turns import GameState, Turn, Values
+from models.turns import GameState, LastShot, Turn, Values, stays
 from pipeline.core.atomic import HeldError, held, lock_file, open_in_place, replacing, sync, write_json
 from pipeline.core.errors import disk_errors
 from pipeline.core.records import RecordError, faults_of
@@ -39,6 +39,8 @@ from pipeline.video.clip_files import join_clips, write_clip
 
 CRF = 17
 """x264 quality of the shots, almost visually lossless."""
+_TOKENS, _ENDING = "shot_tokens_LD", "ending_CHW"
+"""Names of the tensors of a turn."""
 
 
 @contextmanager
@@ -122,7 +124,9 @@ class GameFolder:
             if len(window) == self.settings.window_turns - 1:
                 break
             window.insert(0, self._past_turn(record))
-        return GameState(last.number, Values(**last.values.model_dump()), tuple(window))
+        ending_CHW = self._tensors(last).get(_ENDING)
+        shot = None if ending_CHW is None else LastShot(last.instruction, ending_CHW)
+        return GameState(last.number, Values(**last.values.model_dump()), tuple(window), shot)
 
     def clip_path(self, turn_id: str) -> Path:
         """Return the path of a turn's animation shot."""
@@ -162,7 +166,8 @@ class GameFolder:
             with replacing(self.path / f"{record.id}.mp4") as temporary:
                 write_clip(temporary, turn.frames_THWC[..., ::-1], Fraction(self.settings.fps), CRF)
             with replacing(self.path / f"{record.id}.safetensors") as temporary:
-                save_file({"shot_tokens_LD": turn.shot_tokens_LD.contiguous()}, temporary)
+                kept = {_TOKENS: turn.shot_tokens_LD, **({} if turn.ending_CHW is None else {_ENDING: turn.ending_CHW})}
+                save_file({name: tensor.contiguous() for name, tensor in kept.items()}, temporary)
             sync(self.path)  # the log names only files that are on the disk
             log.write(record.model_dump_json(exclude_defaults=True).encode() + b"\n")
             log.flush()
@@ -193,9 +198,14 @@ class GameFolder:
             record = self.turn(record.parent) if record.parent else None
 
     def _past_turn(self, record: TurnRecord) -> PastTurn:
+        return PastTurn(record.instruction, self._tensors(record)[_TOKENS], record.state)
+
+    def _tensors(self, record: TurnRecord) -> dict[str, Tensor]:
+        """Return what later turns read of a turn, the shot tokens at least."""
         path = self.path / f"{record.id}.safetensors"
         try:
-            return PastTurn(record.instruction, load_file(path)["shot_tokens_LD"], record.state)
+            tensors = load_file(path)
+            return {_TOKENS: tensors[_TOKENS], **tensors}
         except (OSError, SafetensorError, KeyError) as error:
             raise GameError(
                 f"{path} cannot be read ({error}); continue from an earlier turn, or into another --out"

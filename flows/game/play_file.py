@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -96,10 +97,15 @@ def play_turn(
     parent: str | None,
     progress: PartProgress = unwatched,
     show: Show = unseen,
+    *,
+    new_shot: bool = False,
 ) -> TurnRecord:
     """Play one turn after `parent` (None: a first turn) and save it; `show` gets its first frames early.
 
     An exception raised by `progress` or `show` ends the turn and leaves the folder unchanged.
+
+    Args:
+        new_shot: whether not to continue the last shot, though the place stays.
 
     Raises:
         UserError: the instruction is empty, too long, or not one line of text.
@@ -107,6 +113,8 @@ def play_turn(
     """
     check_line(instruction)
     state = folder.state_at(parent)
+    if new_shot:
+        state = replace(state, last=None)
     number = state.turns + 1
     seed = turn_seed(folder.settings.seed, number, folder.branch(number))
     turn, _ = engine.next_turn(state, instruction, seed, progress, show)

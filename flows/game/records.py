@@ -101,6 +101,7 @@ class TurnRecord(Record):
     first_frame_seconds: float | None = Field(None, description="from the instruction to the first frames")
     device: str = Field("", description="name of the GPU or CPU that drew it")
     memory_bytes: int | None = Field(None, description="peak of the turn; measured in evaluation")
+    continues: bool = Field(False, description="the shot continues the one before, by a model that can")
 
     @property
     def state(self) -> State:
@@ -142,6 +143,7 @@ def record_of(turn: Turn, turn_id: str, parent: str | None, cost: TurnCost | Non
         first_frame_seconds=None if first_frame is None else round(first_frame, 3),
         device=turn.device or (cost.device if cost else ""),
         memory_bytes=cost.memory_bytes if cost else None,
+        continues=turn.continues,
     )
 
 

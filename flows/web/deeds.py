@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from flows.game.instructions import TIMES
 from flows.web.understanding import Reader
 from models.config import ModelConfig
+from models.turns import TIMES
 
 _LINE = re.compile(r"(?:Character: ([^;]*); )?Motion: ([^;]*?)(?:; Background: ([^;]*?))?\.?")
 _KEPT = 4096

@@ -40,7 +40,6 @@ from pydantic import BaseModel, ConfigDict
 
 from flows.console.terminal import say
 from flows.game.film import GIF_TURNS
-from flows.game.instructions import TIMES
 from flows.game.play_file import check_line
 from flows.game.records import GameError, GameSettings, waited
 from flows.game.saved_game import MOST_BYTES
@@ -63,7 +62,7 @@ from models.config import ModelConfig, Sampling
 from models.engine import Engine
 from models.engine_options import EngineOptions
 from models.tokens import MOST_INSTRUCTION_TOKENS, instruction_ids
-from models.turns import Values
+from models.turns import TIMES, Values
 from pipeline.captions.rules import ADVERBS
 from pipeline.core.errors import DiskError, UserError
 from pipeline.core.plain_text import counted
@@ -78,6 +77,8 @@ class Move(BaseModel):
     after: str | None
     """Id of the turn before; None is the start of the game."""
     instruction: str
+    new_shot: bool = False
+    """Do not continue the last shot, though the place stays."""
 
 
 class Draft(BaseModel):
@@ -162,6 +163,7 @@ def make_app(games: Games, config: ModelConfig, rules: Rules | None = None) -> F
     info = {
         **words,
         "drawn": how_drawn(games.settings, config.sampling),
+        "continues": config.shot_decoder.continues != "no",
         "start": asdict(Values()),
         "kept": {"most_bytes": MOST_BYTES, "gif_turns": GIF_TURNS},
         "rules": {"turns": rules.turns, "for_two": rules.for_two} if rules else None,
@@ -247,7 +249,7 @@ def _add_games(app: FastAPI, games: Games, reader: Reader, referee: Referee | No
     def read_game(game_id: str, folder: Folder) -> dict[str, Any]:
         drawing = games.drawing(game_id)
         under_way = _step(games, drawing) if drawing and drawing.is_under_way else None
-        shown = {"id", "parent", "instruction", "level", "values", "first_frame_seconds"}
+        shown = {"id", "parent", "instruction", "level", "values", "first_frame_seconds", "continues"}
         turns = [turn.model_dump(include=shown) | {"stays": folder.stays(turn)} for turn in folder.turns]
         fulfilled = {"fulfilled": referee.fulfilled(folder)} if referee else {}
         return {"turns": turns, "drawing": under_way, "waited": waited(folder.turns), **fulfilled}
@@ -259,7 +261,8 @@ def _add_games(app: FastAPI, games: Games, reader: Reader, referee: Referee | No
             instruction, note = reader.read(move.instruction, first=move.after is None).instruction, ""
             if referee:
                 instruction, note = referee.ruling(folder, move.after, instruction)
-            return _step(games, games.draw(game_id, move.after, instruction)).model_copy(update={"note": note})
+            drawing = games.draw(game_id, move.after, instruction, new_shot=move.new_shot)
+            return _step(games, drawing).model_copy(update={"note": note})
 
     @app.delete("/api/games/{game_id}/drawing")
     def cancel(game_id: str, folder: Folder) -> dict[str, str]:  # noqa: ARG001 - an unknown game has no folder

@@ -24,11 +24,10 @@ import torch
 
 from flows.console.terminal import say
 from flows.game.folder import GameFolder
-from flows.game.instructions import stays
 from flows.game.play_file import SHARES, check_line, play_turn
 from flows.game.records import GameError, GameSettings
 from flows.game.saved_game import open_saved
-from models.turns import Frames, TurnMaker
+from models.turns import Frames, TurnMaker, stays
 from pipeline.core.errors import DiskError, NoRoomError, UserError
 
 Status = Literal["waiting", "drawing", "done", "invalid", "failed", "cancelled"]
@@ -64,6 +63,8 @@ class Drawing:
     instruction: str
     stays: bool = False
     """The instruction names the place of the turn before."""
+    new_shot: bool = False
+    """It does not continue the last shot."""
     status: Status = "waiting"
     part: str = ""
     share: float = 0.0
@@ -170,8 +171,8 @@ class Games:
         open_saved(file, self.folder / game_id, self.settings, model)
         return game_id
 
-    def draw(self, game_id: str, after: str | None, instruction: str) -> Drawing:
-        """Queue the drawing of a turn after the turn `after`.
+    def draw(self, game_id: str, after: str | None, instruction: str, *, new_shot: bool = False) -> Drawing:
+        """Queue the drawing of a turn after the turn `after`; `new_shot`: as of `play_turn`.
 
         Raises:
             KeyError: there is no such game.
@@ -186,7 +187,7 @@ class Games:
         check_line(instruction)
         self.check(instruction)
         in_place = after is not None and stays(folder.turn(after).instruction, instruction)
-        drawing = Drawing(game_id, after, instruction, in_place)
+        drawing = Drawing(game_id, after, instruction, in_place, new_shot)
         # 2. Queue it under the lock. Otherwise two requests for one game could both find it idle.
         with self._lock:
             waiting = self._under_way()
@@ -263,7 +264,8 @@ class Games:
         drawing.started = time.monotonic()
         drawing.status = "drawing"
         # 2. Read the game from its folder again: the queue may have waited while another program changed the game.
-        record = play_turn(self.open(drawing.game_id), self.engine, drawing.instruction, drawing.after, progress, show)
+        folder, asked = self.open(drawing.game_id), (drawing.instruction, drawing.after)
+        record = play_turn(folder, self.engine, *asked, progress, show, new_shot=drawing.new_shot)
         # 3. The turn is on the disk. Its times predict the next one, and its id tells the page what to fetch.
         self.pace.learn(record.seconds)
         drawing.turn = record.id

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from flows.game.instructions import TIMES
 from models.config import ModelConfig
+from models.turns import TIMES
 from pipeline.captions.rules import ADVERBS
 
 Kind = Literal["character", "motion", "manner", "place", "time"]

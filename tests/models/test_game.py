@@ -17,6 +17,7 @@ from models.frames import decode_latents
 from models.game import Game
 from models.tokens import PastTurn, State
 from models.turns import GameState, Turn, Values, turn_seed
+from models.untrained import new_checkpoint
 from pipeline.core.errors import UserError
 from tests.support.networks.painted_engine import PaintedEngine
 from tests.support.networks.tiny_models import brief_checkpoint, shake
@@ -119,6 +120,31 @@ def test_a_game_resumed_from_any_state_is_the_same(engine: Engine) -> None:
     for turn, again in zip(turns[1:], resumed, strict=True):
         np.testing.assert_array_equal(turn.frames_THWC, again.frames_THWC)
         assert (turn.number, turn.values) == (again.number, again.values)
+
+
+def test_a_turn_continues_the_last_shot_while_the_place_stays(tmp_path: Path) -> None:
+    config = Checkpoint.open(brief_checkpoint()).config
+    shot = config.shot_decoder.model_copy(update={"continues": "place"})
+    new_checkpoint(tmp_path / "checkpoint", config.replaced(shot_decoder=shot), seed=1)
+    engine = shaken(Engine.load(tmp_path / "checkpoint", EngineOptions("cpu", steps=2)))
+    shake(engine.shot_decoder.patch_embed.proj.before, by=0.3)
+    game, line = Game(engine, 3), "Character: Qiqi; Motion: {}; Background: {}."
+    (first,) = game.play(line.format("run", "daytime beach"))
+    begun = game.state
+    (second,) = game.play(line.format("jump", "night beach"))
+    assert not first.continues
+    assert second.continues
+    assert begun.last
+    assert torch.equal(begun.last.ending_CHW, first.ending_CHW)
+    assert first.ending_CHW.shape == (17, 4, 6)
+    assert (first.ending_CHW[-1] == 1).all()
+    (new,) = Game(engine, 3, replace(begun, last=None)).play(line.format("jump", "night beach"))
+    assert torch.equal(new.shot_tokens_LD, second.shot_tokens_LD)
+    assert not new.continues
+    assert (new.frames_THWC != second.frames_THWC).any()
+    for elsewhere in (line.format("jump", "shrine"), "Qiqi jumps"):
+        (turn,) = Game(engine, 3, begun).play(elsewhere)
+        assert not turn.continues
 
 
 def test_predictions_depend_on_past_turns(engine: Engine) -> None:

@@ -14,12 +14,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from models.config import ModelConfig, full_config, tiny_config
+from models.diffusion import Guidance, draw
 from models.shot_decoder import (
     MotionTimestepEmbedding,
     ShotDecoder,
     add_lora,
     decoder_options,
     denoise,
+    ending,
     unfreeze_for_adaptation,
     unfreeze_for_joint,
     unfreeze_for_warm_up,
@@ -94,6 +96,57 @@ def test_a_stock_folder_loads_whole_and_the_scope_embedding_is_new(stock_folder:
         assert 0.02 < state["time_embedding.motion.linear_1.weight"].std() < 0.08  # uniform in +-1/sqrt(128)
         assert not state["time_embedding.motion.linear_2.weight"].any()
         assert not state["time_embedding.motion.linear_2.bias"].any()
+
+
+def test_the_shot_before_is_a_zero_part_of_the_first_convolution(stock_folder: Path):
+    plain = ShotDecoder.from_pretrained(stock_folder, **decoder_options(config()))
+    latents, tokens, timesteps = inputs()
+    before = ending(torch.randn(2, 5, 16, 8, 12, generator=torch.Generator().manual_seed(2)))
+    for low_cpu_mem_usage in (True, False):
+        options = decoder_options(config(continues="place"))
+        decoder = ShotDecoder.from_pretrained(stock_folder, low_cpu_mem_usage=low_cpu_mem_usage, **options)
+        assert set(decoder.state_dict()) - set(plain.state_dict()) == {"patch_embed.proj.before.weight"}
+        with torch.no_grad():
+            expected = denoise(plain, latents, tokens, timesteps, None)
+            for given in (None, before):
+                assert torch.equal(denoise(decoder, latents, tokens, timesteps, None, given), expected)
+    projection = decoder.patch_embed.proj
+    shake(projection)
+    both_NCHW, both_weights = torch.randn(3, 33, 8, 12), torch.cat([projection.weight, projection.before.weight], dim=1)
+    wanted = nn.functional.conv2d(both_NCHW, both_weights, projection.bias, projection.stride)
+    torch.testing.assert_close(projection(both_NCHW), wanted, atol=1e-5, rtol=1e-4)
+
+
+def test_a_decoder_that_continues_survives_saving_and_others_stay_as_they_were(tmp_path: Path):
+    for continues in ("no", "scene"):
+        decoder, folder = made(continues=continues), tmp_path / continues
+        decoder.save_pretrained(folder)
+        assert ("continues" in (folder / "config.json").read_text()) == (continues != "no")
+        assert ("continues" in config(continues=continues).text()) == (continues != "no")
+        again = ShotDecoder.from_pretrained(folder)
+        assert again.continues == (continues != "no")
+        before = ending(inputs()[0])
+        found, expected = (denoise(each, *inputs(), None, before) for each in (again, decoder))
+        assert torch.equal(found, expected)
+        assert torch.equal(expected, denoise(decoder, *inputs(), None)) == (continues == "no")
+
+
+def test_both_halves_of_the_guidance_continue_the_shot_before():
+    decoder, (latents, tokens, _) = made(continues="place"), inputs()
+    one, other = (ending(latents[row : row + 1]) for row in (0, 1))
+    settings = {"seed": 0, "steps": 2, "guidance": Guidance(scale=3.0)}
+
+    def drawn(rows: slice, before: Tensor) -> Tensor:
+        return draw(decoder, tokens[rows], torch.zeros(1, 80, 128), None, before_BCHW=before, **settings)
+
+    assert not torch.allclose(drawn(slice(1), one), drawn(slice(1), other))
+    seen: list[Tensor] = []
+    decoder.patch_embed.proj.before.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    drawn(slice(2), torch.cat([one, other]))
+    frames = seen[0].view(2, 2, 5, 17, 8, 12)
+    assert torch.equal(frames[0], frames[1])
+    for row, before in enumerate((one, other)):
+        assert torch.equal(frames[0, row], before.expand(5, -1, -1, -1))
 
 
 def test_half_precision_loads_and_computes(stock_folder: Path):

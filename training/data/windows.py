@@ -27,13 +27,15 @@ Letters of the shapes: L shot tokens, D their width.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, takewhile
 
 import torch
 from torch import Tensor
 
+from models.config import Continues
+from models.turns import stays
 from training.config import WindowSettings
 from training.data.feature_cache import FeatureCache
 from training.data.order import Position, epoch_order, generator
@@ -58,6 +60,28 @@ class Window:
     def target(self) -> RecordedTurn:
         """Turn to predict."""
         return self.turns[-1]
+
+
+def continued(turns: Sequence[RecordedTurn], continues: Continues) -> tuple[RecordedTurn | None, ...]:
+    """Return for each turn the turn that its shot continues, None for a new shot.
+
+    It directly follows that turn in the film and is in its scene or, for `place`, in its place by both instructions, as
+    in play.
+
+    Args:
+        turns: turns grouped by film, in time order.
+    """
+    befores = (None, *turns[:-1]) if turns else ()
+    pairs = zip(befores, turns, strict=True)
+    return tuple(before if before and _continues(before, turn, continues) else None for before, turn in pairs)
+
+
+def _continues(before: RecordedTurn, turn: RecordedTurn, continues: Continues) -> bool:
+    one, other = before.sample, turn.sample
+    if (one.film_id, one.index + 1) != (other.film_id, other.index) or other.overlap_seconds:
+        return False
+    is_staying = continues == "place" and stays(before.instruction, turn.instruction)
+    return is_staying or (continues != "no" and one.scene == other.scene)
 
 
 class Windows:

@@ -60,17 +60,23 @@ def shot_phase(
         "patches": torch.zeros(shape.image_tokens, shape.image_width),
     }
     loop = recipe.shot.warm_up if part == "warm-up" else recipe.shot.joint
+    continues = config.shot_decoder.continues
     return ShotPhase(
         part,
         shot_networks(part, recipe, config, decoder, encoder),
         by_dataset(
             train.catalog,
             lambda turns, number: ShotExamples(
-                turns, train.cache, absent, dropout=recipe.shot.dropout, seed=part_seed(loop.seed, number)
+                turns,
+                train.cache,
+                absent,
+                dropout=recipe.shot.dropout,
+                seed=part_seed(loop.seed, number),
+                continues=continues,
             ),
         ),
-        ShotExamples(train.catalog.turns, train.cache, absent),
-        ShotExamples(val.catalog.turns if val else (), (val or train).cache, absent),
+        ShotExamples(train.catalog.turns, train.cache, absent, continues=continues),
+        ShotExamples(val.catalog.turns if val else (), (val or train).cache, absent, continues=continues),
         recipe.validation,
         checkpoint,
         config,
@@ -112,7 +118,7 @@ def adapt_phase(
     decoder = checkpoint.shot_decoder("cpu", frozen_dtype(recipe.adapt.precision), torch.float32)
     with torch.no_grad():
         absent = {"predictions": checkpoint.shot_encoder("cpu", torch.float32).unconditional(1)[0]}
-    settings = recipe.adapt
+    settings, continues = recipe.adapt, config.shot_decoder.continues
     predicted, held_out = (_instructed(split.catalog.turns) if split else [] for split in (train, val))
     return ShotPhase(
         "adapt",
@@ -125,10 +131,11 @@ def adapt_phase(
                 absent,
                 dropout=settings.dropout,
                 seed=part_seed(settings.loop.seed, number),
+                continues=continues,
             ),
         ),
-        ShotExamples(predicted, train.cache, absent),
-        ShotExamples(held_out, (val or train).cache, absent),
+        ShotExamples(predicted, train.cache, absent, continues=continues),
+        ShotExamples(held_out, (val or train).cache, absent, continues=continues),
         recipe.validation,
         checkpoint,
         config,

@@ -23,6 +23,11 @@ For classifier-free guidance, the conditions (text and picture together) are dro
 the shot encoder. So c becomes the tokens that play uses for the unconditional prediction. The clip keeps its motion
 scope.
 
+A shot decoder that continues shots also gets the end of the shot before (`training.data.windows.continued`), dropped
+with the same probability by a draw of its own, and noised as play would spoil it, with L the last latent frame:
+
+    a ~ U(0, ENDING_NOISE);    L' = L + a eps
+
 Letters of the shapes: B batch, T latent frames, C channels, H and W latent pixels, L shot tokens, N text tokens,
 P patches, D width of each.
 """
@@ -30,7 +35,7 @@ P patches, D width of each.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -40,24 +45,27 @@ from torch.nn.parallel import DistributedDataParallel
 
 from models.checkpoint import SHOT_ENCODER, Checkpoint
 from models.checkpoint_writer import copy_rest, save_config, save_shot_decoder, save_shot_encoder, within
-from models.config import Base, ModelConfig, inside_id
+from models.config import Base, Continues, ModelConfig, inside_id
 from models.diffusion import Guidance, draw, noised, v_loss
 from models.engine import TILE
 from models.engine_options import TIMESTEPS
 from models.frames import decode_latents
 from models.prompt_batch import TensorBatch
-from models.shot_decoder import ShotDecoder, denoise
+from models.shot_decoder import ShotDecoder, denoise, ending
 from models.shot_encoder import ShotEncoder
 from training.config import ValidationSettings
 from training.data.encoding import moments_of
 from training.data.feature_cache import FeatureCache
 from training.data.order import Examples, Position, generator, spread, stratified
 from training.data.turns import RecordedTurn
+from training.data.windows import continued
 from training.phase import ALONE, Phase, Share
 from training.pictures import Comparison, save_comparisons
 
 NOISE_LEVELS = (99, 299, 499, 699, 899)
 """Timesteps at which the loss on held-out clips is measured."""
+ENDING_NOISE = 0.3
+"""Greatest noise on the end of the shot before, in standard deviations of the latents."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +78,8 @@ class NoisedShot:
     scope_px: float
     conditions: tuple[Tensor, ...]
     """Text states [N, D] and patch states [P, D], or shot tokens [L, D]."""
+    before_CHW: Tensor | None = None
+    """The `ending` of the shot before, zeros for a new shot; None if the shot decoder does not continue shots."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,16 +91,19 @@ class NoisedShots(TensorBatch):
     timesteps_B: Tensor
     scope_B: Tensor
     conditions: tuple[Tensor, ...]
+    before_BCHW: Tensor | None = None
 
     @classmethod
     def of(cls, examples: Sequence[NoisedShot]) -> Self:
         """Collate examples."""
+        befores = [example.before_CHW for example in examples if example.before_CHW is not None]
         return cls(
             torch.stack([example.latents_TCHW for example in examples]),
             torch.stack([example.noise_TCHW for example in examples]),
             torch.tensor([example.timestep for example in examples]),
             torch.tensor([example.scope_px for example in examples]),
             tuple(torch.stack(each) for each in zip(*(example.conditions for example in examples), strict=True)),
+            torch.stack(befores) if befores else None,
         )
 
 
@@ -105,15 +118,18 @@ class ShotExamples:
         *,
         dropout: float = 0.0,
         seed: int = 0,
+        continues: Continues = "no",
     ) -> None:
         """Store the arguments; nothing is read yet.
 
         Args:
             cache: feature cache with `latents` and the conditions.
             absent: unconditional value of each feature that is a condition.
-            dropout: probability that the conditions of an example are dropped.
+            dropout: probability that the conditions of an example are dropped, and that the shot before is.
+            continues: as in the configuration of the shot decoder.
         """
         self.turns, self.cache, self.absent, self.dropout, self.seed = turns, cache, absent, dropout, seed
+        self.continued = () if continues == "no" else continued(turns, continues)
 
     def __len__(self) -> int:
         return len(self.turns)
@@ -123,7 +139,14 @@ class ShotExamples:
         drawn = generator(self.seed, position)
         timestep = int(TIMESTEPS * stratified(position, drawn))
         dropped = bool(torch.rand((), generator=drawn) < self.dropout)
-        return self._example(position.item, drawn, timestep, dropped=dropped)
+        example = self._example(position.item, drawn, timestep, dropped=dropped)
+        if example.before_CHW is None:
+            return example
+        kept, noise = torch.rand((), generator=drawn) >= self.dropout, ENDING_NOISE * torch.rand((), generator=drawn)
+        spoilt_CHW = noise * torch.randn(example.before_CHW.shape, generator=drawn)
+        spoilt_CHW[-1] = 0  # the mask
+        mask_1HW = kept * example.before_CHW[-1:]
+        return replace(example, before_CHW=mask_1HW * (example.before_CHW + spoilt_CHW))
 
     def at_noise_level(self, item: int, timestep: int) -> NoisedShot:
         """Return a validation example: all conditions, and noise that depends on the item alone."""
@@ -133,12 +156,21 @@ class ShotExamples:
         """Return the conditions of a clip."""
         return tuple(self.cache.get(name, self.turns[item].clip_id) for name in self.absent)
 
+    def before(self, item: int) -> Tensor | None:
+        """Return the `ending` of the shot before a clip; zeros for a new shot, None without `continues`."""
+        if not self.continued:
+            return None
+        turn = self.continued[item] or self.turns[item]
+        ending_CHW = ending(moments_of(self.cache.get("latents", turn.clip_id)).mean_BTCHW)[0]
+        return ending_CHW if self.continued[item] else torch.zeros_like(ending_CHW)
+
     def _example(self, item: int, drawn: torch.Generator, timestep: int, *, dropped: bool) -> NoisedShot:
         turn = self.turns[item]
         latents_TCHW = moments_of(self.cache.get("latents", turn.clip_id)).sample(drawn)[0]
         noise_TCHW = torch.randn(latents_TCHW.shape, generator=drawn)
         conditions = tuple(self.absent.values()) if dropped else self.conditions(item)
-        return NoisedShot(latents_TCHW, noise_TCHW, timestep, turn.sample.motion.scope_px, conditions)
+        scope_px = turn.sample.motion.scope_px
+        return NoisedShot(latents_TCHW, noise_TCHW, timestep, scope_px, conditions, self.before(item))
 
 
 class HeldOut(Protocol):
@@ -184,9 +216,8 @@ class ShotNetworks(nn.Module):
         """Return the denoising loss of each example [B]."""
         noised_BTCHW = noised(batch.latents_BTCHW, batch.noise_BTCHW, batch.timesteps_B)
         scope_B = batch.scope_B if self.motion_scope else None
-        predicted_BTCHW = denoise(
-            self.decoder, noised_BTCHW, self.shot_tokens(batch.conditions), batch.timesteps_B, scope_B
-        )
+        tokens_BLD = self.shot_tokens(batch.conditions)
+        predicted_BTCHW = denoise(self.decoder, noised_BTCHW, tokens_BLD, batch.timesteps_B, scope_B, batch.before_BCHW)
         return {"loss": v_loss(predicted_BTCHW, batch.latents_BTCHW, batch.noise_BTCHW, batch.timesteps_B)}
 
     def shot_tokens(self, conditions: tuple[Tensor, ...]) -> Tensor:
@@ -204,6 +235,7 @@ class ShotNetworks(nn.Module):
         seed: int,
         steps: int,
         guidance: float,
+        before_CHW: Tensor | None = None,
     ) -> Tensor:
         """Sample the latents of one clip [1, T, C, H, W], guided from the conditions `absent` towards `conditions`."""
         conditional_BLD, unconditional_BLD = (
@@ -217,6 +249,7 @@ class ShotNetworks(nn.Module):
             seed=seed,
             steps=steps,
             guidance=Guidance("constant", guidance),
+            before_BCHW=None if before_CHW is None else before_CHW[None],
         )
 
 
@@ -286,7 +319,7 @@ class ShotPhase:
         def drawn_beside_truth(clip: tuple[ShotExamples, int]) -> Tensor:
             examples, item = clip
             turn = examples.turns[item]
-            moments = moments_of(examples.cache.get("latents", turn.clip_id))
+            moments, before_CHW = moments_of(examples.cache.get("latents", turn.clip_id)), examples.before(item)
             drawn_BTCHW = inner.draw(
                 tuple(each.to(device) for each in examples.conditions(item)),
                 tuple(each.to(device) for each in examples.absent.values()),
@@ -294,6 +327,7 @@ class ShotPhase:
                 seed=item,  # the same noise in every validation
                 steps=self.validation.denoising_steps,
                 guidance=self.validation.guidance,
+                before_CHW=None if before_CHW is None else before_CHW.to(device),
             )
             return decode_latents(autoencoder, torch.cat([moments.mean_BTCHW.to(device), drawn_BTCHW]))
 

@@ -24,6 +24,7 @@ export class Composer {
   #times = [];
   #manners = []; // adverbs of the motion levels
   #pause = null; // timer until the writing is measured
+  #continues = false; // whether the model can continue the last shot
   #first = null; // whether the next turn is the first of its game
 
   constructor(play, cancel) {
@@ -56,13 +57,18 @@ export class Composer {
     return this.form.elements.mode.value;
   }
 
+  /** Whether the next turn shall not continue the last shot, though the place stays. */
+  get newShot() {
+    return at("new-shot").checked;
+  }
+
   get instruction() {
     if (this.mode === "free") return at("free-text").value.trim().replace(/\s+/g, " "); // an instruction is one line
     return this.#line();
   }
 
   /** Offers the characters, motions and places met in training, and says what can be played. */
-  offer({ characters, motions, places, together, times, manners, about, drawn, rules }) {
+  offer({ characters, motions, places, together, times, manners, about, drawn, continues, rules }) {
     for (const name of characters) this.#chip(name, false);
     const words = [...characters, ...motions, ...places];
     at("names").replaceChildren(...words.map((word) => this.#wordButton(word)));
@@ -75,6 +81,7 @@ export class Composer {
     at("about").textContent = about;
     at("about").hidden = !about;
     at("drawn").textContent = drawn;
+    this.#continues = continues;
     this.#preview();
   }
 
@@ -82,6 +89,7 @@ export class Composer {
     at("ask").textContent = first ? "Who begins, and how?" : "What happens next?";
     if (first === this.#first) return;
     this.#first = first;
+    at("new-shot").parentElement.hidden = first || !this.#continues;
     this.#chooseTime();
     this.#preview();
   }
@@ -101,6 +109,7 @@ export class Composer {
   clear(sent) {
     if (this.instruction !== sent) return;
     at("motion-text").value = at("free-text").value = "";
+    at("new-shot").checked = false;
     this.#chooseTime();
     this.#preview();
   }

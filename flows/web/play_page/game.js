@@ -6,7 +6,8 @@ export const readInfo = () => ask("api/info");
 export const readDraft = (instruction, first) => post("api/readings", { instruction, first });
 export const makeGame = () => post("api/games", {});
 export const readGame = (game) => ask(`api/games/${game}`);
-export const play = (game, after, instruction) => post(`api/games/${game}/turns`, { after, instruction });
+export const play = (game, after, instruction, newShot) =>
+  post(`api/games/${game}/turns`, { after, instruction, new_shot: newShot });
 export const cancel = (game) => ask(`api/games/${game}/drawing`, { method: "DELETE" });
 
 /** How the characters of a game are after a turn, and what may come next; before the first turn without a game. */

@@ -67,7 +67,7 @@ function showTakes(turn) {
     button.disabled = !take;
     button.onclick = () => goTo(take);
   }
-  at("again").onclick = () => composer.busy || draw(turn.parent, turn.instruction);
+  at("again").onclick = () => composer.busy || draw(turn.parent, turn.instruction, !turn.continues);
 }
 
 function showFork(forks, number) {
@@ -116,14 +116,14 @@ async function play(instruction) {
     if (stays()) composer.complain(message);
     return;
   }
-  await draw(head, instruction, instruction);
+  await draw(head, instruction, composer.newShot, instruction);
 }
 
 /** Asks for a turn after another one; `sent` is the instruction if the player has just written it. */
-async function draw(after, instruction, sent = null) {
+async function draw(after, instruction, newShot, sent = null) {
   const stays = here();
   try {
-    const drawing = await api.play(game, after, instruction);
+    const drawing = await api.play(game, after, instruction, newShot);
     if (!stays()) return;
     composer.hint(drawing.note);
     followDrawing(drawing, sent);

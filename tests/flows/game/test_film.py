@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from flows.game.film import FADE_FRAMES, GIF_TURNS, Film
-from flows.game.film_captions import FilmCaptions
+from flows.game.film_captions import FilmCaptions, told
 from flows.game.folder import GameFolder
-from flows.game.instructions import stays, told
 from flows.game.play_file import play_turn
 from flows.game.records import GameError, GameSettings
+from models.turns import stays
 from pipeline.core.progress import silent
 from pipeline.video.clip_files import read_clip
 from tests.support.networks.painted_engine import PaintedEngine

@@ -20,6 +20,7 @@ from models.game import Game
 from pipeline.core.errors import UserError
 from pipeline.video.clip_files import read_clip
 from tests.support.networks.painted_engine import PaintedEngine
+from tests.support.servers.played_page import GradientEngine
 
 SETTINGS = GameSettings(seed=7, checkpoint="painted", window_turns=4, fps=8)
 STORY = [f"Qiqi does thing {number}" for number in range(1, 9)]
@@ -60,6 +61,20 @@ def test_a_turn_is_kept_with_its_shot_and_its_tokens(tmp_path: Path) -> None:
             with pytest.raises(GameError, match="has no turn"):
                 read(turn_id)
     assert len(contents(folder)) == 4
+
+
+def test_the_end_of_a_shot_is_kept_and_a_new_shot_does_without(tmp_path: Path) -> None:
+    engine = GradientEngine(continues=True)
+    folder = GameFolder.create(tmp_path / "game", SETTINGS)
+    for parent in (None, "0001"):
+        play_turn(folder, engine, "walk", parent)
+    play_turn(folder, engine, "walk", "0001", new_shot=True)
+    again = GameFolder.open(folder.path)
+    assert [turn.continues for turn in again.turns] == [False, True, False]
+    assert [state.last and state.last.ending_CHW.flatten().tolist() for state, _ in engine.seen] == [None, [1, 1], None]
+    last = again.state_at("0002").last
+    assert last is not None
+    assert (last.instruction, last.ending_CHW.flatten().tolist()) == ("walk", [2, 2])
 
 
 def test_the_state_on_disk_is_the_state_in_memory(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.support.servers.played_page import CONFIG, Served, opened, play, served
+from tests.support.servers.played_page import CONFIG, GradientEngine, Served, opened, play, served
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -59,6 +59,26 @@ def test_the_film_stays_in_view_with_the_button_and_all_choices(
         page.evaluate("number.textContent = 'turn 9999'")
         assert page.evaluate("edge.clientHeight") < 32, "one line"
         assert page.evaluate("motions.scrollHeight > motions.clientHeight"), "and a shadow says so"
+
+
+def test_a_player_can_ask_for_a_new_shot_where_the_model_continues_the_last_one(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    shot = CONFIG.shot_decoder.model_copy(update={"continues": "place"})
+    engine, box = GradientEngine(continues=True), "New shot"
+    with served(tmp_path, engine, config=CONFIG.replaced(shot_decoder=shot)) as game, opened(chromium, game) as page:
+        expect(page.get_by_label(box)).to_be_hidden()
+        play(page, "walk")
+        page.get_by_label(box).check()
+        play(page, "run")
+        expect(page.get_by_label(box)).not_to_be_checked()
+        play(page, "jump")
+        assert [state.last is not None for state, _ in engine.seen] == [False, False, True]
+        assert engine.seen[2][0].last.ending_CHW.flatten().tolist() == [2.0, 2.0]
+        with page.expect_response("**/turns"):
+            page.get_by_role("button", name="Draw again").click()
+        expect(page.locator("#takes")).to_contain_text("take 2 of 2")
+        assert engine.seen[3][0].last is not None
 
 
 def test_pairs_that_training_never_showed_are_marked(chromium: Browser, tmp_path: Path) -> None:

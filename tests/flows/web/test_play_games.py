@@ -35,7 +35,7 @@ def test_a_turn_is_drawn_and_kept(game: Served, tmp_path: Path) -> None:
 
     values = {"stamina": 45, "social": 55, "entertainment": 50}
     told = {"id": turn, "parent": None, "instruction": INSTRUCTION, "level": 2, "values": values}
-    told |= {"first_frame_seconds": 0.115, "stays": False}
+    told |= {"first_frame_seconds": 0.115, "stays": False, "continues": False}
     waited = "95% of 1 turn showed a frame within 0.12 s, on a brush."
     assert player.read() == {"drawing": None, "turns": [told], "waited": waited}
     shot = player.http.get(f"/api/games/{player.game}/turns/{turn}.mp4")

@@ -95,6 +95,12 @@ def test_shot_decoder_computes_what_the_published_one_does(imported: Checkpoint,
     assert network.transformer_blocks[0].attn1.to_q.scaling == {"default": 1 / TINY.rank}
 
 
+def test_an_import_knows_nothing_of_shots_that_continue(imported: Checkpoint) -> None:
+    assert "continues" not in (imported.folder / CONFIG).read_text()
+    assert imported.config.shot_decoder.continues == "no"
+    assert not imported.shot_decoder().continues
+
+
 def test_plain_diffusers_reads_transformer_adapters_and_their_scale(imported: Checkpoint) -> None:
     stock = CogVideoXTransformer3DModel.from_pretrained(imported.folder / TRANSFORMER)
     lora = imported.folder / DECODER_LORA

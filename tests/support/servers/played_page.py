@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +53,8 @@ class GradientEngine:
     size: tuple[int, int] = (64, 96)
     go: threading.Event = field(default_factory=threading.Event)
     rest: threading.Event = field(default_factory=threading.Event)
+    continues: bool = False
+    """Shots have an end, which the next one may continue."""
     seen: list[tuple[GameState, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -82,7 +84,8 @@ class GradientEngine:
             level, int("hug" in instruction), int("play" in instruction), 1 if "sleep" in instruction else -1
         )
         past = PastTurn(instruction, torch.full((4, 8), float(len(self.seen))), answer)
-        after = state.after(past, self.window_turns)
+        ending_CHW = torch.full((2, 1, 1), float(len(self.seen))) if self.continues else None
+        after = state.after(past, self.window_turns, ending_CHW)
         frames = painted(instruction, level, self.size)
         show(frames[:9])
         while not self.rest.wait(0.02):
@@ -90,6 +93,7 @@ class GradientEngine:
         seconds, waits = {"game model": 0.01, "denoising": 0.1, "frames": 0.01}, (0.115, "a brush")
         values, tokens_LD = after.values, past.shot_tokens_LD
         turn = Turn(after.turns, instruction, answer, 2.0 * level, values, frames, tokens_LD, seconds, *waits)
+        turn = replace(turn, ending_CHW=ending_CHW, continues=state.last is not None)
         progress("frames", 1, 1)
         return turn, after
 

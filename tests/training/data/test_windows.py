@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from models.config import Continues
 from pipeline.core.config import ShardSettings
 from pipeline.publish.shards import write_shards
 from tests.support.datasets.made_dataset import MODEL, make_dataset
@@ -21,7 +22,7 @@ from training.data.feature_cache import Feature, FeatureCache
 from training.data.order import Batches, Position, begin_reading
 from training.data.shards import open_shards
 from training.data.turns import Catalog, RecordedTurn
-from training.data.windows import NOISE_LEVELS, History, Past, Window, Windows, recorded
+from training.data.windows import NOISE_LEVELS, History, Past, Window, Windows, continued, recorded
 
 STRICT = WindowSettings(across_scenes=False, most_gap=0)
 GAPS = WindowSettings(across_scenes=False, most_gap=1)
@@ -67,6 +68,22 @@ def test_windows_reach_back_as_far_as_they_may(
     windows = Windows(turns, settings)
     assert [indices(windows.longest(item)) for item in range(10)] == first_film
     assert indices(windows.longest(10)) == [0]  # the second film is independent of the first
+
+
+@pytest.mark.parametrize(
+    ("continues", "expected"),
+    [("no", {}), ("scene", {1: 0, 2: 1, 5: 4, 10: 9, 11: 10}), ("place", {1: 0, 2: 1, 5: 4, 6: 5, 10: 9, 11: 10})],
+)
+def test_a_shot_continues_the_clip_directly_before_in_its_scene_or_its_place(
+    turns: tuple[RecordedTurn, ...], continues: Continues, expected: dict[int, int]
+) -> None:
+    line = "Motion: run; Background: {}."
+    told = [
+        turn.model_copy(update={"instruction": line.format("beach" if turn.sample.index in (5, 6) else turn.clip_id)})
+        for turn in turns[:10]
+    ]
+    befores = zip(told, continued(told, continues), strict=True)
+    assert {turn.sample.index: before.sample.index for turn, before in befores if before} == expected
 
 
 def test_a_turn_that_overlaps_is_in_no_window_and_no_gap(turns: tuple[RecordedTurn, ...]) -> None:
