@@ -17,7 +17,7 @@ OUT=${OUT:-gpu-results} SIZE=${SIZE:-full} PYTHON=${PYTHON:-python}
 export PYTHONPATH=$PWD
 
 training=("$PYTHON" -m benchmarks.training --recipe "$SIZE" --here --phase)
-playing=("$PYTHON" -m benchmarks.model --size "$SIZE")
+playing=("$PYTHON" -m benchmarks.model --json --size "$SIZE")
 trying=("$PYTHON" -m flows.cli train all --data not-read --out not-written --try --recipe)
 small=card24
 [ "$SIZE" = full ] || small=$SIZE
@@ -75,7 +75,7 @@ grep -qxF -- "$1" <(tr ' ' '\n' <<<"$STEPS") || { echo "no step $1: see benchmar
 mkdir -p "$OUT"
 command_of "$1"
 begun=$SECONDS code=0
-timeout 480 "${command[@]}" >"$OUT/$1.out" 2>"$OUT/$1.err" || code=$?
+timeout -k 10 480 "${command[@]}" >"$OUT/$1.out" 2>"$OUT/$1.err" || code=$?
 "$PYTHON" - "$1" "$code" "$((SECONDS - begun))" "$OUT/$1" "${command[@]:1}" <<'PYTHON_END'
 import json, sys
 import torch

@@ -116,6 +116,7 @@ def main() -> None:
     parser.add_argument("--guidance", type=float, default=Sampling().guidance, help="guidance scale; 1: none")
     parser.add_argument("--turns", type=int, default=3, help="turns measured, after the window is full")
     parser.add_argument("--way", action="append", choices=WAYS, help="run only this way; may be repeated")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON, a line for each size")
     parser.add_argument("--make", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--in", dest="checkpoint", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -128,12 +129,12 @@ def main() -> None:
         print(json.dumps(measure(*asked)))
     else:
         first, *others = ((size, _compare_ways(size, options)) for size in options.size)
-        for size, seconds in others:
+        for size, seconds in others if not options.json else ():
             print(f"a turn of {size} takes {seconds / first[1]:.2f} times as long as one of {first[0]}")
 
 
 def _compare_ways(size: Size, options: argparse.Namespace) -> float:
-    """Make a checkpoint, measure each way of running it in a separate process, and print the table.
+    """Make a checkpoint, measure each way of running it in a separate process, and print the figures.
 
     Return the seconds of a turn in the first of these ways.
     """
@@ -148,8 +149,11 @@ def _compare_ways(size: Size, options: argparse.Namespace) -> float:
     guided = options.guidance != 1
     tflop = step_tflop(config, {name: shape[name] for name in wanted}) / (1 if guided else 2)
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"{torch.get_num_threads()} CPU threads"
-    title = f"{size}: a turn of {options.steps} steps with{'' if guided else 'out'} guidance"
-    Console(width=120).print(table_of(results, tflop, options.steps, title, device))
+    if options.json:
+        print(json.dumps({"size": size, "steps": options.steps, "step_tflop": tflop, "ways": results}))
+    else:
+        title = f"{size}: a turn of {options.steps} steps with{'' if guided else 'out'} guidance"
+        Console(width=120).print(table_of(results, tflop, options.steps, title, device))
     return float(sum(next(iter(results.values()))["seconds"].values()))
 
 

@@ -22,14 +22,14 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from diffusers import AutoencoderKLCogVideoX
 from torch import nn
 from transformers import LlamaTokenizer, MistralForCausalLM
 
-from models.config import CONFIG, Base, Component, ModelConfig, Sampling, inside_id
+from models.config import CONFIG, NOT_PLAYED, Base, Component, ModelConfig, inside_id
 from models.game_model import GameModel, wrap_language_model
 from models.hub import load_base, quietly, reading, reading_tokenizer
 from models.shot_decoder import ShotDecoder, add_lora, load_transformer, own_names
@@ -62,8 +62,6 @@ _LAST_NORMS: dict[Component, tuple[str, str]] = {
 PLAYED: tuple[Component, ...] = ("language_model", "transformer", "autoencoder")
 """Bases that a game needs; the others encode the clips for training."""
 ENCODERS: tuple[Component, ...] = ("image_encoder", "text_encoder")
-_NOT_PLAYED: dict[str, Any] = {"sampling": Sampling(), "levels": None, "together": {}, "other_words": {}, "about": ""}
-"""Parts of the configuration that are not part of a checkpoint's identity, with their defaults."""
 Network = TypeVar("Network", bound=nn.Module)
 Device = torch.device | str
 
@@ -192,8 +190,8 @@ class Checkpoint:
         Other bases enter the hash by id and revision. The sampling does not, since a game records it, nor what the page
         alone says and understands. Equal checkpoints play the same game from the same seed and sampling.
         """
-        has_own = any(getattr(self.config, name) != default for name, default in _NOT_PLAYED.items())
-        config = self.config.replaced(**_NOT_PLAYED).text().encode() if has_own else self.folder / CONFIG
+        has_more = bool(self.config.model_fields_set & NOT_PLAYED)
+        config = self.config.played().encode() if has_more else self.folder / CONFIG
         return identity_of([config, *(self.folder / name for name in self._files()), *self._inside(PLAYED)])
 
     def as_start(self) -> dict[str, str]:

@@ -160,6 +160,10 @@ MINI_SAMPLING = Sampling(steps=10, guidance=2.0)
 RELEASED_CONVENTIONS = Conventions(readout_shift=3, doubled_end_tag=True, guidance="published")
 
 
+NOT_PLAYED = frozenset({"sampling", "levels", "together", "other_words", "about"})
+"""Later keys that are no part of a checkpoint's identity: a game records its sampling, and the others are for pages."""
+
+
 class LevelScale(Settings):
     """Measurement of the motion levels of the training data, for an evaluation without the dataset."""
 
@@ -301,8 +305,15 @@ class ModelConfig(Settings):
         )
 
     def text(self) -> str:
-        """Content of `config.json`, without later keys that have their defaults: old checkpoints stay the same."""
-        return self.model_dump_json(indent=2, exclude=self.unset_later_keys()) + "\n"
+        """Content of `config.json`: the sampling, and of the other later keys those that differ from their defaults."""
+        left_out = self.unset_later_keys()
+        left_out.pop("sampling", None)
+        return self.model_dump_json(indent=2, exclude=left_out) + "\n"
+
+    def played(self) -> str:
+        """Parts that a game depends on, in the form of `config.json`."""
+        left_out = self.unset_later_keys() | dict.fromkeys(NOT_PLAYED, True)
+        return self.model_dump_json(indent=2, exclude=left_out) + "\n"
 
     def replaced(self, **changes: Any) -> ModelConfig:
         """Copy of the configuration with some fields changed, validated like a new one."""

@@ -107,7 +107,11 @@ class Learner:
 
     def state(self) -> dict[str, Any]:
         """Return the state to be saved."""
+        moments = self.optimizer.optimizer.state
+        is_new = not moments
         network, optimizer = get_state_dict(self.network, self.optimizer.optimizer, options=_TRAINED_ONLY)
+        for each in moments.values() if is_new else ():  # torch made them by a step without a gradient, which is none
+            each["step"].zero_()
         state: dict[str, Any] = {"network": network, "optimizer": optimizer, "skips": self.skips.state()}
         if self.average:
             state["average"] = self.average.state()

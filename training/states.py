@@ -151,8 +151,8 @@ def _parts(path: Path) -> set[str]:
 
 def _unreadable(path: Path, reason: BaseException) -> UserError:
     return UserError(
-        f"{path} cannot be read: {reason}. It is damaged, or of another version: finish the phase with that version, "
-        f"or remove {path.parent} to train the phase again"
+        f"{path} cannot be read: {reason}. It is damaged, or of another version: remove it to continue from the state "
+        f"before, finish the phase with that version, or remove {path.parent} to train the phase again"
     )
 
 

@@ -13,7 +13,7 @@ import torch
 
 from models.checkpoint import Checkpoint
 from models.checkpoint_writer import save_config, save_shot_decoder
-from models.config import PUBLISHED_VALUES, Sampling
+from models.config import CONFIG, PUBLISHED_VALUES, Sampling
 from models.diffusion import Guidance
 from models.engine import Engine
 from models.engine_options import EngineOptions
@@ -55,9 +55,12 @@ def test_merged_adapters_draw_the_same_shot(tmp_path: Path) -> None:
 
 def test_a_checkpoint_is_sampled_as_it_says_unless_asked_otherwise(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(brief_checkpoint(), tmp_path / "checkpoint"))
+    identity, path = Checkpoint.open(folder).identity(), folder / CONFIG
+    said = json.loads(path.read_text())
+    assert said.pop("sampling") == {"sampler": "sde", "steps": 50, "guidance": 6.0, "guided": [0, 999]}
+    path.write_text(json.dumps(said, indent=2) + "\n")  # as before checkpoints had a sampling
     before = Checkpoint.open(folder)
-    identity = before.identity()
-    assert before.config.sampling == Sampling(sampler="sde", steps=50, guidance=6.0)  # a checkpoint that says nothing
+    assert (before.config.sampling, before.identity()) == (Sampling(sampler="sde", steps=50, guidance=6.0), identity)
     own = Sampling(sampler="ode", steps=2, guidance=2.0, guided=(0, 600))
     save_config(folder, before.config.replaced(sampling=own))
     assert Checkpoint.open(folder).identity() == identity  # a game records its sampling beside it

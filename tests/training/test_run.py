@@ -80,6 +80,7 @@ def test_every_phase_trains_looks_and_leaves_a_checkpoint_that_plays(whole: tupl
     checkpoint = Checkpoint.open(folder / "adapt" / "result")
     assert "Hana" in checkpoint.config.characters
     assert checkpoint.config.game_model.window_turns == 3  # the longest windows of the recipe: play sees no more
+    assert json.loads((checkpoint.folder / "config.json").read_text())["sampling"]["steps"] == 50
     (turn,) = Game.load(checkpoint.folder, EngineOptions(steps=2)).play("Hana runs over the waves")
     assert turn.frames_THWC.shape == (16, 32, 48, 3)  # the clips have 16; the 17th repeats the last
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from accelerate import Accelerator
+from accelerate.utils import DistributedType
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -55,6 +58,26 @@ def test_an_unknown_card_has_no_mfu_and_equal_units_no_tokens() -> None:
 
 def test_a_cpu_has_no_peak() -> None:
     assert peak_tflops_of(Accelerator(cpu=True)) is None
+
+
+@pytest.mark.parametrize(
+    ("card", "precision", "kind", "peak"),
+    [
+        ("NVIDIA H100 PCIe", "bf16", DistributedType.NO, 756),
+        ("NVIDIA H100 NVL", "fp16", DistributedType.MULTI_GPU, 835),
+        ("NVIDIA GH200 480GB", "bf16", DistributedType.NO, 989),
+        ("NVIDIA B200", "bf16", DistributedType.NO, 2250),
+        ("NVIDIA B200", "bf16", DistributedType.FSDP, None),
+        ("NVIDIA B200", "no", DistributedType.NO, None),
+        ("NVIDIA X9", "bf16", DistributedType.NO, None),
+    ],
+)
+def test_the_peak_is_the_cards_in_half_precision_with_whole_weights(
+    card: str, precision: str, kind: DistributedType, peak: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: card)
+    there: Any = SimpleNamespace(device=torch.device("cuda"), mixed_precision=precision, distributed_type=kind)
+    assert peak_tflops_of(there) == peak
 
 
 def test_operations_are_counted_on_one_example_and_change_no_weight(tmp_path: Path) -> None:

@@ -62,6 +62,18 @@ def test_a_state_of_another_network_or_optimizer_is_refused_with_the_remedy(tmp_
         trained(tmp_path, loop(steps=5))
 
 
+@pytest.mark.parametrize("name", [".metadata", "__0_0.distcp"])
+def test_a_state_that_was_cut_short_is_named_and_without_it_the_one_before_continues(tmp_path: Path, name: str) -> None:
+    whole = trained(tmp_path / "run", loop(ema_decay=0.9))
+    shutil.rmtree(tmp_path / "run" / "result")
+    path = tmp_path / "run" / "states" / "step-00000020"
+    (path / name).write_bytes((path / name).read_bytes()[:100])
+    with pytest.raises(UserError, match=rf"{path} cannot be read: .* remove it to continue from the state before"):
+        trained(tmp_path / "run", loop(ema_decay=0.9))
+    shutil.rmtree(path)
+    assert same(trained(tmp_path / "run", loop(ema_decay=0.9)), whole)
+
+
 @contextmanager
 def full_disk(most_bytes: int) -> Iterator[None]:
     """Let no process write larger files."""

@@ -363,7 +363,7 @@ class Scaling(Accelerator):
 
     def trainer(self, folder: Path) -> Trainer:
         self.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127)
-        settings = loop(steps=80, schedule="constant", ema_decay=0.9)
+        settings = loop(steps=80, schedule="constant", ema_decay=0.9, save_every=80)
         trainer = Trainer(Sum(Steep()), settings, folder, self)
         self.native_amp = True  # gradients are unscaled before they are clipped
         return trainer

@@ -16,7 +16,7 @@ from models.shot_decoder import ShotDecoder, unfreeze_for_adaptation, unfreeze_f
 from models.shot_encoder import ShotEncoder
 from training.compiling import compiles
 from training.config import Recipe
-from training.data.feature_cache import FeatureCache
+from training.data.feature_cache import FeatureCache, storage_dtype
 from training.data.mixture import by_dataset
 from training.data.order import part_seed
 from training.data.turns import Catalog, RecordedTurn
@@ -54,10 +54,10 @@ def shot_phase(
         frozen = torch.float32
     decoder = checkpoint.shot_decoder("cpu", frozen, torch.float32)
     encoder = checkpoint.shot_encoder("cpu", torch.float32)
-    shape = config.shot_encoder
+    shape, stored = config.shot_encoder, storage_dtype(config)
     absent = {
-        "text": torch.zeros(shape.text_tokens, shape.text_width),
-        "patches": torch.zeros(shape.image_tokens, shape.image_width),
+        "text": torch.zeros(shape.text_tokens, shape.text_width, dtype=stored),
+        "patches": torch.zeros(shape.image_tokens, shape.image_width, dtype=stored),
     }
     loop = recipe.shot.warm_up if part == "warm-up" else recipe.shot.joint
     continues = config.shot_decoder.continues

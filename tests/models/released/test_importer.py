@@ -173,6 +173,8 @@ def test_configuration_is_the_released_one(imported: Checkpoint) -> None:
     assert (config.game_model.window_turns, config.game_model.lora_rank, config.game_model.lora_alpha) == (1, 4, 4)
     assert (config.shot_decoder.lora_rank, config.shot_decoder.lora_alpha) == (8, 1)
     assert config.shot_decoder.norm_out_eps == 1e-6
+    written = json.loads((imported.folder / CONFIG).read_text())
+    assert (written["sampling"]["steps"], written["sampling"]["guidance"]) == (50, 6.0)
     assert config.characters == ()
     assert imported.tokenizer().convert_tokens_to_ids("<TURN>") == 32282
     assert precision_of("transformer", "cpu") == torch.float32
