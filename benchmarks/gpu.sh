@@ -5,10 +5,11 @@
 #   benchmarks/gpu.sh joint-compiled-3         one step; it ends with OUT/STEP.json (default: OUT=gpu-results)
 #   SIZE=tiny benchmarks/gpu.sh try            the same step at `tiny`, on a CPU too
 #
-# A machine without a package index needs torch 2.11 or later with Triton, a C compiler, and these wheels beside torch's
-# own: accelerate, av, decord, diffusers, fsspec, huggingface-hub, jinja2, mistral-common, numpy, opencv-python-headless,
-# peft, pillow, psutil, pyarrow, pydantic, requests, rich, safetensors, scipy, sentencepiece, tokenizers, transformers,
-# typer, webdataset, and what they depend on: `pip download` them by constraints.txt, then `pip install --no-index`.
+# A machine without a package index needs torch 2.11 or later with its torchvision and Triton, a C compiler, and these
+# wheels beside torch's own: accelerate, av, decord, diffusers, fsspec, huggingface-hub, jinja2, mistral-common, numpy,
+# opencv-python-headless, peft, pillow, platformdirs, protobuf, psutil, pyarrow, pydantic, requests, rich, safetensors,
+# scipy, sentencepiece, tokenizers, torchao==0.18.0, transformers, typer, webdataset, and what they depend on: `pip
+# download` them by constraints.txt, then `pip install --no-index`.
 # The step `joint-*` is phase a's joint training, `game-*` phase b; a number is the micro-batch.
 set -euo pipefail
 cd "$(dirname "$0")/.."
