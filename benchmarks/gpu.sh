@@ -73,7 +73,11 @@ export SIZE
 
 [ "${1:-list}" = list ] && { tr ' ' '\n' <<<"$STEPS"; exit; }
 grep -qxF -- "$1" <(tr ' ' '\n' <<<"$STEPS") || { echo "no step $1: see benchmarks/gpu.sh list" >&2; exit 2; }
-mkdir -p "$OUT"
+# A temporary checkpoint has 20 GB, and a step that runs out of time leaves it. Later steps take what is compiled.
+mkdir -p "$OUT/$1.tmp"
+TMPDIR=$(realpath "$OUT/$1.tmp") TORCHINDUCTOR_CACHE_DIR=$(realpath "$OUT")/compiled
+export TMPDIR TORCHINDUCTOR_CACHE_DIR
+trap 'rm -rf "$TMPDIR"' EXIT
 command_of "$1"
 begun=$SECONDS code=0
 timeout -k 10 480 "${command[@]}" >"$OUT/$1.out" 2>"$OUT/$1.err" || code=$?

@@ -35,6 +35,7 @@ def test_a_step_writes_its_figures(tmp_path: Path, step: str) -> None:
     found = json.loads((tmp_path / f"{step}.json").read_text())
     assert (found["step"], found["exit_code"], found["device"]) == (step, 0, "CPU")
     assert isinstance(found["found"], dict)
+    assert not (tmp_path / f"{step}.tmp").exists()
 
 
 def wheels() -> list[str]:
