@@ -91,7 +91,7 @@ bench-model: install-dev  ## seconds and memory a turn of the game; SIZE=full on
 	$(BIN)/python -m benchmarks.model --size $(SIZE)
 
 bench-speeds: install-train  ## the packaged game at each speed: seconds, and its difference from the best
-	$(BIN)/python -m benchmarks.speeds $(if $(RECOGNISER),--recogniser $(RECOGNISER))
+	$(BIN)/python -m benchmarks.speeds
 
 bench-learning: install-train  ## proof that it learns, on painted clips: its claims, measured; ONLY=motion for one
 	$(BIN)/python -m benchmarks.learning $(if $(ONLY),--only $(ONLY))
@@ -106,7 +106,7 @@ bench-scenes: install-dev  ## found scene changes, and clips with two scenes, on
 	$(BIN)/python -m benchmarks.scenes $(if $(TRANSNETV2),--transnetv2 $(TRANSNETV2))
 
 bench-sampling: install-train  ## quality of the packaged game against denoising steps, by sampler and guidance
-	$(BIN)/python -m benchmarks.sampling $(if $(RECOGNISER),--recogniser $(RECOGNISER))
+	$(BIN)/python -m benchmarks.sampling
 
 bench-tokenizer: install-train  ## the paper's table of the tokenizer: DATA=DIR OUT=DIR, RECIPE, CONFIG, MEASURE="--cast DIR ..."
 	$(BIN)/python -m benchmarks.tokenizer $(DATA) --out $(OUT) $(if $(RECIPE),--recipe $(RECIPE)) $(if $(CONFIG),--config $(CONFIG)) $(MEASURE)

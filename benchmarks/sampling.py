@@ -1,12 +1,12 @@
 """Quality of the packaged game's shots against denoising steps, by sampler and guidance.
 
-    make bench-sampling [RECOGNISER=DIR]
+    make bench-sampling
 
 Single turns are asked of the model, each of another character, motion, place and level, drawn at random. The shot
 tokens of a turn do not depend on its frames, so every setting draws the same turns, from the same noise. A setting is
 compared with 50 steps of its own sampler (PSNR), and the motion level drawn, measured as an evaluation does, with the
-level asked. DIR is the trained recogniser of `make miniature` (`OUT/recogniser/result`): with it, the share of shots
-that show what was asked. Ctrl-C prints the rows so far.
+level asked. The recogniser of the world in miniature gives the share of shots that show what was asked. Ctrl-C prints
+the rows so far.
 """
 
 from __future__ import annotations
@@ -128,10 +128,9 @@ def main() -> None:
     """Draw all turns in every setting, and print a row for each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=40, help="turns in each setting")
-    parser.add_argument("--recogniser", type=Path, help="folder of a trained recogniser")
     given = parser.parse_args()
     engine = Engine.load(shipped().folder, EngineOptions("cpu"))
-    recogniser = Recogniser.open(given.recogniser) if given.recogniser else None
+    recogniser = Recogniser.open()
     asked = turns_to_draw(engine.config, given.turns)
     table = Table("sampler", "guidance", "steps", "PSNR to 50", "level off by", "as asked", "CPU s a turn")
     samplers: tuple[Sampler, ...] = ("sde", "ode")
@@ -146,7 +145,7 @@ def main() -> None:
                     str(steps),
                     f"{psnr(found.turns, drawn[50].turns):.1f}",
                     f"{level_error(engine.config, found.turns, Path(folder)):.2f}",
-                    f"{shown(recogniser, asked, found.turns):.2f}" if recogniser else "-",
+                    f"{shown(recogniser, asked, found.turns):.2f}",
                     f"{found.cpu_seconds:.2f}",
                 )
     Console(width=int(os.environ.get("COLUMNS", "100"))).print(table)

@@ -1,12 +1,12 @@
 """Speeds of the packaged game: seconds of a turn at each `play --speed`, and its difference from `best`.
 
-    make bench-speeds [RECOGNISER=DIR]
+    make bench-speeds
 
 Games of five turns are asked of the model, with character, motion, place and level drawn at random. Every speed
 predicts each turn after the same past turns, and draws every tenth from the same noise. `frames dB` is the PSNR of
 frames that two decoders make of the same latents; half precision must keep 50 dB, and 40 dB of a whole turn of equal
 steps. Shots of another number of steps or another sampler are other pictures: compare how well they show what was
-asked. For RECOGNISER see `benchmarks.sampling`.
+asked.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def decoded(turn: Turn, encoder: Engine, decoder: Engine) -> Turn:
     return replace(turn, frames_THWC=decode_latents(decoder.autoencoder, latents_BTCHW)[0].numpy())
 
 
-def row_of(way: Played, best: Played, asked: Sequence[Asked], recogniser: Recogniser | None) -> list[str]:
+def row_of(way: Played, best: Played, asked: Sequence[Asked], recogniser: Recogniser) -> list[str]:
     """Return the figures of a speed: seconds, difference from `best`, and quality."""
     seconds = [median(turn.seconds[part] for turn in way.turns) for part in PARTS]
     sampling, drawn = way.engine.sampling, asked[DRAWN_OF - 1 :: DRAWN_OF]
@@ -111,7 +111,7 @@ def row_of(way: Played, best: Played, asked: Sequence[Asked], recogniser: Recogn
         f"{psnr(way.decoded, best.decoded):.1f}",
         f"{psnr(way.turns, best.turns):.1f}",
         f"{off:.2f}",
-        f"{shown(recogniser, drawn, way.turns):.2f}" if recogniser else "-",
+        f"{shown(recogniser, drawn, way.turns):.2f}",
     ]
 
 
@@ -119,9 +119,8 @@ def main() -> None:
     """Play the same turns at each speed, and print a row for each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=200, help="turns predicted; a tenth of them is drawn")
-    parser.add_argument("--recogniser", type=Path, help="folder of a trained recogniser")
     given = parser.parse_args()
-    recogniser = Recogniser.open(given.recogniser) if given.recogniser else None
+    recogniser = Recogniser.open()
     options = {speed: EngineOptions("cpu", speed=speed) for speed in SPEEDS}
     ways = {speed: Played(Engine.load(shipped().folder, each)) for speed, each in options.items()}
     best = ways["best"]

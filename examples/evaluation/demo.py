@@ -9,7 +9,8 @@
 
 Writer, router and judge are stand-ins without a model (`stand_in_models.py`), asked over the protocol of real ones.
 After a kill, the same command resumes: nothing is played or asked twice. Untrained networks draw noise. The CLIP that
-measures them was trained on the world in miniature (`examples/miniature/clip.py`).
+measures them was trained on the world in miniature (`examples/miniature/clip.py`), and so was the recogniser that says
+what a turn shows.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from examples.commands import run_command
+from examples.evaluation.recognised import write_recognised
 from examples.evaluation.stand_in_models import MODEL, serving
 from examples.miniature.clip import PACKED as CLIP
 from examples.miniature.dataset import write_cast
@@ -33,8 +35,9 @@ from training.baselines.folder import new_baseline
 TURNS = 5
 """Turns of a game: one window of the judge."""
 NOTE = (
-    "`ours` is the model of the package, the other agents have random weights. CLIP knows nothing but the world in "
-    "miniature. A program of rules stands in for the models that write the games, route the baseline and judge."
+    "`ours` is the model of the package, the other agents have random weights. CLIP, and the recogniser that says what "
+    "turns show, know nothing but the world in miniature. A program of rules stands in for the models that write the "
+    "games, route the baseline and judge."
 )
 
 
@@ -62,6 +65,7 @@ def run_demo(out: Path, server: Sequence[str]) -> str:
     named = [word for name, folder in agents.items() for word in ("--agent", f"{name}={folder}")]
     yardsticks = ("--cast", cast, "--clip", CLIP, "--note", NOTE)
     run_command("evaluate", "run", out / "evaluation", "--benchmark", benchmark, *named, *server, *yardsticks)
+    write_recognised(out / "evaluation")
     say("5 of 5: the judge, a stand-in for a multimodal model, and the report")
     return run_command("evaluate", "judge", out / "evaluation", *server, "--cast", cast)
 

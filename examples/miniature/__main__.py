@@ -17,8 +17,8 @@
     variants        six ablations and GC in few steps, two more seeds, or those that --only names; then run claims,
                     drift and tables again                                       OUT/variants
     real-film       the steps from data to model on the labelled clips of Big Buck Bunny         OUT/real-film
-    pack            the model in half precision into the package: `animegamer play` without a checkpoint; the CLIP
-                    beside it, for `make demo-eval`
+    pack            the model in half precision into the package: `animegamer play` without a checkpoint; CLIP and
+                    recogniser beside it, for `make demo-eval`
     unpack          package's model, to be measured without the steps autoencoder and model      OUT/unpacked
     uniform         60 turns drawn from the buttons at random, by the packed model   OUT/uniform.png OUT/uniform.json
     strip           eight turns of a game by the packed model, as a picture      OUT/strip.png

@@ -51,16 +51,10 @@ def figures_of(shown: Sequence[Shown], recogniser: Recogniser, window: int) -> d
 def values_of(shown: Shown, named: Named, window: int) -> dict[str, float]:
     """Return for every field whether it is correct, and the errors of levels and the seconds."""
     facts, drawn = shown.facts, drawn_level(shown.frames_THWC)
-    asked = {
-        "who": named.who == frozenset(facts.characters),
-        "where": named.where == facts.place,
-        "what": named.what == facts.motion,
-    }
-    whole = all(asked.values())
+    asked = named.follows(facts.characters, facts.place, facts.motion)
     return {
-        "as asked": whole,
-        **{f"as asked, {kind}": whole for kind in _kinds(shown.scripted)},
         **asked,
+        **{f"as asked, {kind}": asked["as asked"] for kind in _kinds(shown.scripted)},
         "by whom": named.actor == facts.actor,
         **_of_history(shown.scripted, named, window),
         "level predicted": shown.level == facts.level,

@@ -1,6 +1,6 @@
 """Pack and unpack steps: the trained model as the checkpoint of the package, in `models/mini`, and back.
 
-`pack` also copies OUT/clip to `examples/miniature/packed`, for `make demo-eval`.
+`pack` also writes OUT/clip and OUT/recogniser to `examples/miniature/packed`, for `make demo-eval`.
 
 OUT/unpacked                                   the model of the package; OUT/model/adapt/result is a link to it
 OUT/autoencoder/clips/result                   its autoencoder with the trained image encoder: a start for `variants`
@@ -28,6 +28,8 @@ from examples.miniature.dataset import CONFIG
 from examples.miniature.encoders import FITTED
 from examples.miniature.measured_models import MAIN
 from examples.miniature.other_words import OTHER_WORDS
+from examples.miniature.recogniser_network import PACKED as RECOGNISER
+from examples.miniature.recogniser_network import Recogniser
 from examples.miniature.truth import Truths
 from flows.console.terminal import say
 from flows.game.folder import GameFolder
@@ -63,19 +65,25 @@ _COLUMNS, _SCALE, _GAP, _LINES = 2, 2, 8, 2
 _LINE_HEIGHT, _FONT = 18, 14
 
 
-def pack_networks(out: Path, packed: Path = PACKED, clip: Path = CLIP) -> None:
-    """Write the trained model in half precision, unless it is the package's own, and the CLIP. They replace the packed.
+def pack_networks(out: Path, packed: Path = PACKED, clip: Path = CLIP, recogniser: Path = RECOGNISER) -> None:
+    """Write the trained model, unless it is the package's own, its CLIP and its recogniser, in half precision.
+
+    They replace the packed ones.
 
     Raises:
-        UserError: the CLIP or the model is not trained.
+        UserError: one of them is not trained.
     """
+    named = Recogniser.open(out / "recogniser" / "result").half()
     if not (out / "clip").exists():
         raise UserError(f"{out / 'clip'} does not exist: run the step `clip` first")
     if not (out / "unpacked.json").exists():
         _pack_model(out, packed)
     shutil.rmtree(clip, ignore_errors=True)
     shutil.copytree(out / "clip", clip)
-    say(f"{clip}: {_megabytes(clip):.1f} MB")
+    recogniser.mkdir(parents=True, exist_ok=True)
+    named.save(recogniser, named.state_dict())
+    for folder in (clip, recogniser):
+        say(f"{folder}: {_megabytes(folder):.1f} MB")
 
 
 def _pack_model(out: Path, packed: Path) -> None:

@@ -9,7 +9,7 @@ Letters of the shapes: B batch, T frames, H W pixels, C channels, K classes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -42,6 +42,8 @@ HEIGHT, WIDTH = 64, 96
 _FRAMES_SEEN = 4
 """Frames of a clip of which characters and place are learned, in a step of training."""
 _FILE = "recogniser.safetensors"
+PACKED = Path(__file__).parent / "packed" / "recogniser"
+"""The recogniser of the repository, which the step `pack` writes."""
 _NOISE, _SHIFT, _TINT = 0.06, 4, 0.06
 
 
@@ -56,6 +58,11 @@ class Named:
     flag: bool
     what: str
     actor: str
+
+    def follows(self, who: Iterable[str], where: str, what: str) -> dict[str, bool]:
+        """Return which parts are as asked for, and as `as asked` whether all are."""
+        parts = {"who": self.who == frozenset(who), "where": self.where == where, "what": self.what == what}
+        return {**parts, "as asked": all(parts.values())}
 
 
 class Recogniser(nn.Module):
@@ -100,8 +107,8 @@ class Recogniser(nn.Module):
         save_file({name: value.contiguous() for name, value in state.items()}, folder / _FILE, metadata=labels)
 
     @classmethod
-    def open(cls, folder: Path) -> Recogniser:
-        """Read a recogniser. UserError if there is none."""
+    def open(cls, folder: Path = PACKED) -> Recogniser:
+        """Read a recogniser, by default the one of the repository. UserError if there is none."""
         if not (folder / _FILE).exists():
             raise UserError(f"{folder} has no trained recogniser: run the step `recogniser` first")
         recogniser = cls()

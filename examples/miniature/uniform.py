@@ -2,7 +2,7 @@
 
 OUT/uniform/IDENTITY/game-1 ...    games whose characters, motions, places and times are drawn from the page's buttons
 OUT/uniform.png                    first, middle and last frame of every turn, to name by eye
-OUT/uniform.json                   with OUT/recogniser, the share of the turns that show what was asked: of all, and of
+OUT/uniform.json                   share of the turns that show what was asked, by the packed recogniser: of all, and of
                                    those whose pairs of character, motion and place are all in the training data
 """
 
@@ -67,9 +67,7 @@ class Clicks:
 
     def as_asked(self, named: Named) -> dict[str, bool]:
         """Return which parts the recogniser names as they were asked."""
-        same = {"who": (named.who, {*self.who}), "where": (named.where, self.place), "what": (named.what, self.motion)}
-        parts = {field: shown == asked for field, (shown, asked) in same.items()}
-        return {**parts, "as asked": all(parts.values())}
+        return named.follows(self.who, self.place, self.motion)
 
 
 def draw_clicks(config: ModelConfig, turns: int, seed: int) -> Iterator[Clicks]:
@@ -84,7 +82,7 @@ def draw_clicks(config: ModelConfig, turns: int, seed: int) -> Iterator[Clicks]:
 
 
 def play_uniformly(out: Path) -> None:
-    """Play the games that are not played, and write the contact sheet and, with a recogniser, the figures."""
+    """Play the games that are not played, and write the contact sheet and the figures."""
     checkpoint = shipped()
     options, config = EngineOptions("cpu"), checkpoint.config
     reader, engine = Reader(config), None
@@ -100,12 +98,11 @@ def play_uniformly(out: Path) -> None:
         shown.append((folder, clicks))
     _draw_sheet(out / "uniform.png", shown, config)
     say(f"the turns: {out / 'uniform.png'}")
-    if (recogniser := out / "recogniser" / "result").exists():
-        figures = _figures(shown, config, Recogniser.open(recogniser))
-        write_json(out / "uniform.json", figures)
-        for name, found in figures.items():
-            said = ", ".join(f"{field} {each['mean']:.0%}" for field, each in found.items())
-            say(f"{name}, {found['as asked']['turns']} turns: {said}")
+    figures = _figures(shown, config, Recogniser.open())
+    write_json(out / "uniform.json", figures)
+    for name, found in figures.items():
+        said = ", ".join(f"{field} {each['mean']:.0%}" for field, each in found.items())
+        say(f"{name}, {found['as asked']['turns']} turns: {said}")
 
 
 def _figures(

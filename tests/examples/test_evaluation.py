@@ -45,7 +45,7 @@ def test_the_demo_plays_judges_and_reports_and_goes_on_from_its_end(tmp_path: Pa
     assert {metric.name for metric in figures.metrics} >= {"clip_i", "acc_s", "acc_f", "style", "judge_oa"}
     assert not figures.has_random_networks, "so that the best values are marked"
     means = {(each.agent, each.metric): each.value for each in figures.figures if each.turn == each.game is None}
-    for metric in ("clip_i", "clip_t_e", "cast_shown"):
+    for metric in ("clip_i", "clip_t_e", "cast_shown", "as_asked"):
         assert means["ours", metric] > max(means["untrained", metric], means["gc", metric]), metric
     assert any("stand" in note and "models" in note for note in figures.notes)
     assert any(note.startswith("Judge: stand-in, 4 windows") for note in figures.notes)

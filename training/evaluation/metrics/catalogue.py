@@ -36,6 +36,10 @@ RETURNS = {"2": (2, 2), "3_to_5": (3, 5), "6_on": (6, 10**6)}
 """Spans of k, turns since the last visit to a place, by the end of their metric's name."""
 
 BEYOND = (
+    _metric("as_asked", "as asked", "share of turns that show who, where and what was asked for", is_share=True),
+    _metric("shows_who", "shows who", "share of turns that show the characters asked for and no others", is_share=True),
+    _metric("shows_where", "shows where", "share of turns that show the place asked for", is_share=True),
+    _metric("shows_what", "shows what", "share of turns that show the motion asked for", is_share=True),
     _metric(
         "first_frame_seconds",
         "s to first frame",
