@@ -46,9 +46,9 @@ from training.data.turns import read_texts
 
 _ABOUT = (
     "This model has seen nothing but a small world drawn by code: the characters, motions and places above. It knows "
-    "few other words. Of 60 turns clicked at random, 35 show who, where and what was asked, judged by eye: the place "
-    "always, but a sword is never seen, Mika is on every broom, and a character who hugs alone gets a double. It "
-    "remembers the time of day, raincoats half of the time, flags hardly."
+    "few other words. Of 60 turns clicked at random, 35 show who, where and what was asked, judged by eye, and 29 by a "
+    "trained recogniser: the place always, but a sword is never seen, Mika is on every broom, and a character who hugs "
+    "alone gets a double. It remembers the time of day, raincoats half of the time, flags hardly."
 )
 
 _LEVELS = LevelScale(
