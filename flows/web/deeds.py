@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import lru_cache
 
 from flows.web.understanding import Reader
 from models.config import ModelConfig
-from models.turns import TIMES
+from models.turns import INSTRUCTION_LINE, TIMES
 
-_LINE = re.compile(r"(?:Character: ([^;]*); )?Motion: ([^;]*?)(?:; Background: ([^;]*?))?\.?")
 _KEPT = 4096
 _MOST_NAMES = 8
 """Characters of one turn that count; others are passers-by."""
@@ -65,10 +63,10 @@ class Script:
         found = self._reader.named(instruction)
         who, motion, place, time = (found.get(kind, []) for kind in ("character", "motion", "place", "time"))
         background = ""
-        if line := _LINE.fullmatch(instruction.strip()):
-            names = [name.strip() for name in (line[1] or "").split(",")]
+        if line := INSTRUCTION_LINE.fullmatch(instruction.strip()):
+            names = [name.strip() for name in (line["characters"] or "").split(",")]
             who = list(dict.fromkeys(self._names.get(name.casefold(), name) for name in names if name))
-            background = self._split(line[3] or "")[1]
+            background = self._split(line["background"] or "")[1]
         return Deed(tuple(who[:_MOST_NAMES]), *(next(iter(each), "") for each in (motion, place or [background], time)))
 
     def met(self, one: str, other: str) -> bool:
