@@ -86,7 +86,7 @@ class LoopSettings(Settings):
 
 
 class FitSettings(Settings):
-    """Settings of the autoencoder fit. The defaults take about five minutes on two cores for a few dozen clips."""
+    """Settings of the autoencoder fit. The defaults are for a few dozen clips and two cores."""
 
     later_keys = frozenset({"precision", "crop", "changes"})
 
