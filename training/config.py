@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from models.config import ModelConfig
 from models.engine_options import check_steps
+from pipeline.core.errors import UserError
 from pipeline.core.settings import Settings
 
 Precision = Literal["no", "fp16", "bf16", "auto"]
@@ -122,10 +123,14 @@ class ValidationSettings(Settings):
     denoising_steps: int = Field(25, ge=1, description="denoising steps of sampled clips; a divisor of 1000")
     guidance: float = Field(6.0, ge=1, description="guidance scale of sampled clips; 1 is none")
 
-    @model_validator(mode="after")
-    def _check_denoising_steps(self) -> Self:
-        check_steps(self.denoising_steps)
-        return self
+    @field_validator("denoising_steps")
+    @classmethod
+    def _check_denoising_steps(cls, steps: int) -> int:
+        try:
+            check_steps(steps)
+        except UserError as error:
+            raise ValueError(error) from error
+        return steps
 
 
 class MixtureSettings(Settings):

@@ -93,6 +93,7 @@ def test_a_file_changes_single_keys(tmp_path: Path) -> None:
         ("[game]\nalhpa = 1\n", "game.alhpa: Extra inputs are not permitted; did you mean game.alpha?"),
         ("[game.windws]\nmost_turns = 3\n", "did you mean game.windows?"),
         ("[shot.joint]\nlerning_rate = 1\n", "did you mean shot.joint.learning_rate?"),
+        ("[validation]\ndenoising_steps = 7\n", "validation.denoising_steps: Value error, steps must divide 1000"),
         ("[game.loop]\nsteps = -1\n", "game.loop.steps"),
         ("[game.windows]\nmost_turns = 9\n", "model.game_model.window_turns = 5: reduce most_turns"),
         ("[game.loop\n", "cannot be read"),
