@@ -70,9 +70,9 @@ def store_as_int8(game_model: GameModel) -> None:
     quantize_(mistral_of(game_model.language_model).model, Int8WeightOnlyConfig(version=2))
 
 
-def arrange(autoencoder: AutoencoderKLCogVideoX) -> None:
-    """Put the channels of the convolutions last in memory, if that is faster: in bfloat16 on a CPU."""
-    if autoencoder.device.type == "cpu" and autoencoder.dtype == torch.bfloat16:
+def arrange(autoencoder: AutoencoderKLCogVideoX, computed: torch.dtype) -> None:
+    """Put the channels of the convolutions last in memory, if that is faster: computed in bfloat16 on a CPU."""
+    if autoencoder.device.type == "cpu" and computed == torch.bfloat16:
         for module in autoencoder.modules():
             if isinstance(module, nn.Conv3d):
                 module.weight.data = module.weight.data.to(memory_format=torch.channels_last_3d)

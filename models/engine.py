@@ -98,7 +98,7 @@ class Engine:
         decoder = checkpoint.shot_decoder(load_device, formats["transformer"])
         decoder.fuse_lora()
         autoencoder = checkpoint.autoencoder(load_device, formats["autoencoder"])
-        arrange(autoencoder)
+        arrange(autoencoder, autoencoder.dtype)
         encoder = checkpoint.shot_encoder(device)
         return cls(checkpoint.config, checkpoint.tokenizer(), game_model, encoder, decoder, autoencoder, options)
 

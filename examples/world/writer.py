@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import av
 import numpy as np
+from av.video.reformatter import VideoReformatter
 
 from examples.world.textures import Picture, PictureSize
 from pipeline.core.records import Clip, Film, make_clip_id, make_film_id
@@ -58,6 +59,7 @@ def write_film(
     """
     rate, count, order = Fraction(fps), 0, 1 if channels == "bgr24" else -1
     stored = (np.rot90(picture_HWC, rotation // 90) for picture_HWC in pictures)
+    converter = VideoReformatter()  # one for all frames: it keeps its tables
     first_HWC = next(stored)  # an error in painting leaves no file
     with av.open(str(path), "w") as container:
         stream = container.add_stream(codec, rate=rate, options={**_OPTIONS.get(codec, {}), **(options or {})})
@@ -74,7 +76,7 @@ def write_film(
             frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(stored_HWC[..., ::order]), format=channels)
             frame.time_base = stream.codec_context.time_base
             frame.pts = count - 1 if times is None else round(times[count - 1] / TIME_BASE)
-            container.mux(stream.encode(frame.reformat(format=pixel_format, dst_colorspace="ITU601")))
+            container.mux(stream.encode(converter.reformat(frame, format=pixel_format, dst_colorspace="ITU601")))
         container.mux(stream.encode())
         if silence is not None:
             _add_silence(container, silence, count / rate)

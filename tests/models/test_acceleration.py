@@ -79,7 +79,7 @@ def test_a_speed_compiles_on_a_gpu_only() -> None:
 def test_frames_in_bfloat16_with_channels_last_are_the_same_to_the_eye() -> None:
     checkpoint = Checkpoint.open(brief_checkpoint())
     exact, half = checkpoint.autoencoder(), checkpoint.autoencoder(dtype=torch.bfloat16)
-    arrange(half)
+    arrange(half, half.dtype)
     assert half.decoder.conv_in.conv.weight.is_contiguous(memory_format=torch.channels_last_3d)
     latents_BTCHW = torch.randn(1, 3, 16, 4, 6, generator=torch.Generator().manual_seed(1))
     frames, others = (decode_latents(each, latents_BTCHW).float() for each in (exact, half))

@@ -40,6 +40,7 @@ from torch.distributed.fsdp import register_fsdp_forward_method
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
+from models.acceleration import arrange
 from models.checkpoint import Checkpoint
 from models.checkpoint_writer import copy_rest, save_config, within
 from models.config import ModelConfig, inside_id
@@ -56,7 +57,7 @@ from training.data.turns import Catalog, read_turns
 from training.phase import ALONE, Share
 from training.phase_folder import check_made_from, note_made_from
 from training.pictures import Comparison, save_comparisons
-from training.processes import new_accelerator, process_count, release_network
+from training.processes import frozen_dtype, new_accelerator, process_count, release_network
 from training.trainer import StepWatcher, Trainer
 
 Kind = Literal["stills", "clips"]
@@ -264,6 +265,7 @@ def fit_autoencoder(
         loop, result = getattr(settings, kind), folder / kind / "result"
         if not result.exists():
             autoencoder = with_cheap_stills(begun.autoencoder(accelerator.device, torch.float32)).requires_grad_(True)
+            arrange(autoencoder, frozen_dtype(settings.precision))
             examples = CropExamples(frames["train"], kind, autoencoder.config.latent_channels, settings.crop, loop.seed)
             network = Reconstruction(autoencoder, settings.divergence, settings.changes)
             phase = AutoencoderPhase(kind, network, examples, measured, settings.pictures, begun)
