@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import av
 import numpy as np
-from av.video.reformatter import VideoReformatter
+from av.video.reformatter import Colorspace, VideoReformatter
 
 from examples.world.textures import Picture, PictureSize
 from pipeline.core.records import Clip, Film, make_clip_id, make_film_id
@@ -76,7 +76,8 @@ def write_film(
             frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(stored_HWC[..., ::order]), format=channels)
             frame.time_base = stream.codec_context.time_base
             frame.pts = count - 1 if times is None else round(times[count - 1] / TIME_BASE)
-            container.mux(stream.encode(converter.reformat(frame, format=pixel_format, dst_colorspace="ITU601")))
+            coded = converter.reformat(frame, format=pixel_format, dst_colorspace=Colorspace.ITU601)
+            container.mux(stream.encode(coded))
         container.mux(stream.encode())
         if silence is not None:
             _add_silence(container, silence, count / rate)
