@@ -28,7 +28,7 @@ from training.config import LoopSettings, Precision, Recipe
 from training.phases.game import GameBatch, GameTraining
 from training.phases.shot import NoisedShots
 from training.processes import FROZEN_PRECISION, resolved
-from training.recipes import PHASES, RECIPES, PhaseName, loop_of, merged, read_recipe
+from training.recipes import ALL, RECIPES, PhaseName, loop_of, merged, read_recipe
 from training.trial import batch_of, network_of, precision_of, try_phase
 
 SUSTAINED_TFLOPS = 400.0
@@ -181,7 +181,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recipe", choices=tuple(RECIPES), default="full")
     parser.add_argument("--precision", choices=("fp16", "bf16"), help="of all phases; by default the recipe's")
-    parser.add_argument("--phase", choices=PHASES, help="only this phase, and print it as JSON")
+    parser.add_argument("--phase", choices=ALL, help="only this phase, and print it as JSON")
     parser.add_argument("--micro-batch", type=int, default=1, help="examples at once")
     parser.add_argument("--plain", action="store_true", help="do not compile the blocks")
     parser.add_argument("--packed", action=argparse.BooleanOptionalAction, help="windows; by default the recipe's")
@@ -200,7 +200,7 @@ def main() -> None:
         print(json.dumps({**asdict(cost), "micro_batch": options.micro_batch, "torch": torch.__version__}))
         return
     costs: dict[PhaseName, StepCost] = {}
-    for phase in PHASES:
+    for phase in ALL:
         command = [sys.executable, "-m", "benchmarks.training", *sys.argv[1:], "--phase", phase]
         printed: Any = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout.splitlines()[-1])
         costs[phase] = StepCost(**{each.name: printed[each.name] for each in fields(StepCost)})

@@ -29,7 +29,7 @@ _FIRST_PORT = 29500
 RecipeName = Literal["tiny", "mini", "full", "paper", "card24", "one-film"]
 EncoderAblation = Literal["random-frame", "linear", "addition", "cross-attention"]
 Ablation = Literal[EncoderAblation, "no-warm-up", "no-motion-scope", "no-adaptation", "cosine-loss", "no-history"]
-TrainPart = Literal["features", "shot", "game", "adapt", "all", "gc", "gfc"]
+TrainPart = Literal["features", "shot", "game", "adapt", "all", "gc", "gfc", "distill"]
 
 
 class TrainRequest(BaseModel):

@@ -130,10 +130,17 @@ class Conventions(Settings):
     )
 
 
+class Distillation(Settings):
+    """Origin of a shot decoder that learned from a slower teacher (`animegamer train distill`)."""
+
+    guidance: float = Field(ge=1, description="guidance scale of the teacher, which the weights now contain")
+    steps: int | None = Field(None, description="denoising steps that it is trained for; null: the teacher's")
+
+
 class Sampling(Settings):
     """Sampling of a checkpoint's shots, which play and evaluation use unless told otherwise."""
 
-    sampler: Sampler = Field("sde", description="DPM-Solver++ (2M), stochastic as published, or as an `ode`")
+    sampler: Sampler = Field("sde", description="see `models/diffusion.py:sample`")
     steps: int = Field(50, ge=1, description="denoising steps, a divisor of 1000")
     guidance: float = Field(6.0, ge=1, description="guidance scale: weight of the shot tokens; 1 is none")
     guided: tuple[int, int] = Field((0, 999), description="first and last timestep with guidance")
@@ -205,7 +212,7 @@ class ModelConfig(Settings):
 
     later_keys = frozenset(
         {
-            *("still_last_frame", "encoded_frame", "sampling", "levels"),
+            *("still_last_frame", "encoded_frame", "sampling", "distilled", "levels"),
             *("motions", "places", "together", "other_words", "about"),
         }
     )
@@ -216,6 +223,7 @@ class ModelConfig(Settings):
     game_model: GameModelConfig = GameModelConfig()
     conventions: Conventions = Conventions()
     sampling: Sampling = Sampling()
+    distilled: Distillation | None = Field(None, description="teacher of the shot decoder; null: it is not distilled")
     level_values: tuple[float, ...] = Field(
         PUBLISHED_VALUES["decoder script"], description="motion scope in pixels of levels 1 to 5"
     )

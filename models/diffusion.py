@@ -1,4 +1,4 @@
-"""Diffusion of the shot decoder: noise schedule, v-prediction loss, classifier-free guidance, DPM-Solver++ sampler.
+"""Diffusion of the shot decoder: noise schedule, v-prediction loss, classifier-free guidance, samplers.
 
 t is the timestep in 0..999, x0 the clean latents, e standard normal noise, x_t the noised latents and v the velocity.
 abar_t is the share of the signal's variance left at t. Forward process and target of the network:
@@ -106,6 +106,24 @@ def velocity(latents_BTCHW: Tensor, noise_BTCHW: Tensor, timesteps_B: Tensor) ->
     return signal_B1111 * noise_BTCHW.float() - spread_B1111 * latents_BTCHW.float()
 
 
+def clean(noised_BTCHW: Tensor, velocity_BTCHW: Tensor, timesteps_B: Tensor) -> Tensor:
+    """Clean latents x0 = sqrt(abar_t) x_t - sqrt(1 - abar_t) v.
+
+    This form is finite at every timestep. At 999, where abar_t = 0, it gives -v; the form through the noise e divides
+    by sqrt(abar_t).
+    """
+    signal_B1111, spread_B1111 = _shares(timesteps_B)
+    return signal_B1111 * noised_BTCHW.float() - spread_B1111 * velocity_BTCHW.float()
+
+
+def timesteps_of(steps: int) -> list[int]:
+    """Timesteps at which a run of `steps` steps calls the network, from 999 down. UserError as in `sample`."""
+    check_steps(steps)
+    scheduler = make_scheduler()
+    scheduler.set_timesteps(steps)
+    return [int(timestep) for timestep in scheduler.timesteps]
+
+
 def v_loss(predicted_BTCHW: Tensor, latents_BTCHW: Tensor, noise_BTCHW: Tensor, timesteps_B: Tensor) -> Tensor:
     """Mean squared error of the velocity, one number per sample [B].
 
@@ -143,8 +161,10 @@ def sample(
         sde:  x_s = sqrt((1 - abar_s) / (1 - abar_t)) exp(-h) x_t + sqrt(abar_s) (1 - exp(-2 h)) d
                     + sqrt((1 - abar_s) (1 - exp(-2 h))) z
         ode:  x_s = sqrt((1 - abar_s) / (1 - abar_t)) x_t + sqrt(abar_s) (1 - exp(-h)) d
+        renoise:  x_s = sqrt(abar_s) x0 + sqrt(1 - abar_s) z
 
-    Both are DPM-Solver++ (2M) (Lu et al., arXiv 2211.01095, section 4). `ode` draws noise only at the start.
+    The first two are DPM-Solver++ (2M) (Lu et al., arXiv 2211.01095, section 4). `ode` draws noise only at the start.
+    `renoise` is for a network distilled to few steps, whose x0 is a sample at any t (Yin et al., arXiv 2405.14867).
 
     `latent_shape` is (T, C, H, W). `unconditional_BLD` are the shot encoder's unconditional tokens. With guidance,
     both halves go through the network in one batch, unconditional first, with the same motion scopes. `generator`
@@ -155,7 +175,7 @@ def sample(
         UserError: `steps` does not divide 1000.
         ValueError: `generator` is not on the CPU.
     """
-    check_steps(steps)
+    timesteps = timesteps_of(steps)
     if generator.device.type != "cpu":
         raise ValueError(f"the generator must be on the CPU, not on {generator.device}")
     # 1. Stack the conditions of both halves of the guidance once: they are the same in every step.
@@ -163,11 +183,10 @@ def sample(
     # 2. Start from pure noise at t = 999, drawn on the CPU, so that a seed gives the same shot on every device.
     noise = partial(_noise, (len(shot_tokens_BLD), *latent_shape), generator, shot_tokens_BLD.device)
     scheduler = make_scheduler()
-    scheduler.set_timesteps(steps)
     latents_BTCHW = noise()
     clean_BTCHW: Tensor | None = None
     before: int | None = None
-    for done, timestep in enumerate(scheduler.timesteps.tolist(), start=1):
+    for done, timestep in enumerate(timesteps, start=1):
         # 3. Predict the velocity at x_t, extrapolated from the unconditional to the conditional one.
         velocity_BTCHW = batch.velocity(latents_BTCHW, timestep, guidance.at(timestep, steps))
         # 4. Go from x_t to x_s. The solver is of second order: it extrapolates x0 from this step's and the last one's,
@@ -175,6 +194,8 @@ def sample(
         places = before, timestep, timestep - TIMESTEPS // steps
         if sampler == "ode":
             latents_BTCHW, clean_BTCHW = _ode_step(velocity_BTCHW, clean_BTCHW, places, latents_BTCHW)
+        elif sampler == "renoise":
+            latents_BTCHW = _renoised(velocity_BTCHW, places[1:], latents_BTCHW, noise)
         else:
             found = _sde_step(scheduler, velocity_BTCHW, clean_BTCHW, places, latents_BTCHW, noise)
             latents_BTCHW, clean_BTCHW = found
@@ -235,6 +256,15 @@ def _ode_step(
         direction_BTCHW = clean_BTCHW + ratio / 2 * (clean_BTCHW - clean_before_BTCHW)
     kept, added = _SPREAD[after].item() / spread, -_SIGNAL[after].item() * math.expm1(-step)
     return kept * x_BTCHW + added * direction_BTCHW, clean_BTCHW
+
+
+def _renoised(
+    velocity_BTCHW: Tensor, timesteps: tuple[int, int], x_BTCHW: Tensor, noise: Callable[[], Tensor]
+) -> Tensor:
+    """Return x_s by `renoise` of `sample`; `timesteps` are t and s, negative after the last step."""
+    now, after = (torch.full((len(x_BTCHW),), timestep, device=x_BTCHW.device) for timestep in timesteps)
+    clean_BTCHW = clean(x_BTCHW, velocity_BTCHW, now)
+    return noised(clean_BTCHW, noise(), after) if timesteps[1] >= 0 else clean_BTCHW
 
 
 def _log_snr(timestep: int) -> float:

@@ -30,6 +30,7 @@ from models.frames import decode_latents
 from models.game_model import GameModel
 from models.shot_decoder import ShotDecoder, ending
 from models.shot_encoder import ShotEncoder
+from models.tiny_frames import TinyFrames
 from models.tokens import PastTurn, write_prompt
 from models.turns import Frames, GameState, Show, Turn, stays, unseen
 from pipeline.core.errors import UserError
@@ -45,6 +46,7 @@ class Engine:
     Args:
         shot_encoder: used once, for the unconditional shot tokens of guidance.
         options: device and speed; the networks are already on that device, unless they are offloaded.
+        tiny_frames: decodes frames instead of the autoencoder.
     """
 
     def __init__(
@@ -56,12 +58,13 @@ class Engine:
         shot_decoder: ShotDecoder,
         autoencoder: AutoencoderKLCogVideoX,
         options: EngineOptions,
+        tiny_frames: TinyFrames | None = None,
     ) -> None:
         self.config = config
         self.tokenizer = tokenizer
         self.game_model = game_model
         self.shot_decoder = shot_decoder
-        self.autoencoder = autoencoder
+        self.autoencoder, self.tiny_frames = autoencoder, tiny_frames
         self.device = device_of(options.device)
         self.sampling = options.sampling_of(config)
         if is_compiled(options, self.device):
@@ -88,6 +91,9 @@ class Engine:
             check_compiler(device)
         checkpoint = Checkpoint.open(folder)
         options.sampling_of(checkpoint.config)
+        tiny = None
+        if options.frames == "tiny":
+            tiny = TinyFrames.of(checkpoint, device, formats_of(options, device)["autoencoder"])
         load_device = "cpu" if options.offload else device
         formats = formats_of(options, device)
         # Adapters are merged: one matrix product per projection instead of three; only training needs them apart.
@@ -100,7 +106,8 @@ class Engine:
         autoencoder = checkpoint.autoencoder(load_device, formats["autoencoder"])
         arrange(autoencoder, autoencoder.dtype)
         encoder = checkpoint.shot_encoder(device)
-        return cls(checkpoint.config, checkpoint.tokenizer(), game_model, encoder, decoder, autoencoder, options)
+        tokenizer = checkpoint.tokenizer()
+        return cls(checkpoint.config, tokenizer, game_model, encoder, decoder, autoencoder, options, tiny)
 
     @property
     def guidance(self) -> Guidance:
@@ -165,8 +172,12 @@ class Engine:
             show(frames_THWC)
 
         progress("frames", 0, 1)
-        with self._timed(self.autoencoder, "frames", seconds):
-            frames_BTHWC = decode_latents(self.autoencoder, latents_BTCHW, show_first)
+        with self._timed(self.tiny_frames or self.autoencoder, "frames", seconds):
+            if self.tiny_frames:
+                frames_BTHWC = self.tiny_frames.decode(latents_BTCHW)
+                show_first(frames_BTHWC)
+            else:
+                frames_BTHWC = decode_latents(self.autoencoder, latents_BTCHW, show_first)
         progress("frames", 1, 1)
         # 4. Append the turn to the window: the next prediction reads its own shot tokens, not the frames.
         shot_tokens_LD = prediction.shot_tokens_LD.cpu()

@@ -17,11 +17,15 @@ if TYPE_CHECKING:
 TIMESTEPS = 1000
 STEP_COUNTS = tuple(steps for steps in range(1, TIMESTEPS + 1) if TIMESTEPS % steps == 0)
 """Step counts that end in a clean sample: the scheduler's stride 1000 / steps must be an integer."""
-Sampler = Literal["sde", "ode"]
+Sampler = Literal["sde", "ode", "renoise"]
 """Solver of the denoising, see `models.diffusion.sample`."""
+FEW_STEPS = 4
+"""Most steps that a checkpoint draws well only if it was distilled."""
 Precision = Literal["float32", "half", "int8"]
 """Floating-point formats of the networks, see `models.acceleration.formats_of`."""
 Speed = Literal["best", "balanced", "fast"]
+FrameDecoder = Literal["full", "tiny"]
+"""Network that decodes latents to frames: the autoencoder, or the small one of `models.tiny_frames`."""
 PartProgress = Callable[[str, float, float], None]
 """Progress callback with a part's name, its finished steps or clips, and their total. It may raise to end the work."""
 
@@ -73,6 +77,7 @@ class EngineOptions:
     tiled: bool = False
     """Decode frames in tiles, which takes less memory."""
     speed: Speed | None = None
+    frames: FrameDecoder = "full"
 
     def __post_init__(self) -> None:
         if self.offload and self.precision == "int8":
@@ -86,7 +91,30 @@ class EngineOptions:
     def sampling_of(self, config: ModelConfig) -> Sampling:
         """Return a checkpoint's sampling with what these options ask for. UserError if a value is out of range."""
         own = self.preset.sampling_of(config.sampling)
-        return own.replaced(sampler=self.sampler, steps=self.steps, guidance=self.guidance)
+        asked = own.replaced(sampler=self.sampler, steps=self.steps, guidance=self.guidance)
+        if asked.sampler == "renoise" and not (config.distilled and config.distilled.steps):
+            raise UserError(
+                "the sampler renoise is for a checkpoint distilled to few steps, which this one is not: take `ode`, or "
+                "distil it with `animegamer train distill`"
+            )
+        return asked
+
+    def doubt(self, config: ModelConfig) -> str | None:
+        """Return a sentence if a checkpoint was not trained for the sampling that these options ask for."""
+        asked, distilled = self.sampling_of(config), config.distilled
+        if distilled and asked.guidance > 1:
+            return (
+                f"this checkpoint draws with guidance {distilled.guidance:g} by itself: --guidance {asked.guidance:g} "
+                "comes on top and burns the pictures, so leave it out"
+            )
+        if distilled and distilled.steps and (asked.sampler, asked.steps) != ("renoise", distilled.steps):
+            return f"this checkpoint was trained for {distilled.steps} steps of renoise, not for these"
+        if not distilled and asked.steps <= FEW_STEPS < config.sampling.steps:
+            return (
+                f"{asked.steps} steps of a checkpoint that was not distilled draw coarse shots: `animegamer train "
+                "distill` trains it for few steps"
+            )
+        return None
 
 
 def check_steps(steps: int) -> None:

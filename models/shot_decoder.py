@@ -24,7 +24,7 @@ Letters of the shapes: B batch, T latent frames, C channels, H and W latent pixe
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from typing import Any
@@ -209,8 +209,8 @@ def decoder_options(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-def add_lora(decoder: ShotDecoder, config: ShotDecoderConfig) -> None:
-    """Add LoRA adapters to every attention projection; B starts at zero, so the output is unchanged at first.
+def add_lora(decoder: ShotDecoder, config: ShotDecoderConfig, targets: Sequence[str] = ATTENTION) -> None:
+    """Add LoRA adapters, by default to every attention projection; B starts at zero, so at first nothing changes.
 
         W' = W + (alpha / rank) B A
 
@@ -219,8 +219,14 @@ def add_lora(decoder: ShotDecoder, config: ShotDecoderConfig) -> None:
     if not config.lora_rank:
         return
     decoder.add_adapter(
-        LoraConfig(r=config.lora_rank, lora_alpha=config.lora_alpha, target_modules=list(ATTENTION), lora_dropout=0.0)
+        LoraConfig(r=config.lora_rank, lora_alpha=config.lora_alpha, target_modules=list(targets), lora_dropout=0.0)
     )
+
+
+def merge_lora(decoder: ShotDecoder) -> None:
+    """Merge the adapters, if there are any, into the weights, and remove them."""
+    decoder.fuse_lora()
+    decoder.unload_lora()
 
 
 def own_names(decoder: CogVideoXTransformer3DModel) -> list[str]:

@@ -86,6 +86,9 @@ class LoopSettings(Settings):
     loader_workers: int = Field(0, ge=0, description="processes that read examples; 0 reads them while training")
 
 
+_NO_STEPS = LoopSettings(steps=0, batch_size=1, learning_rate=1e-4)
+
+
 class FitSettings(Settings):
     """Settings of the autoencoder fit. The defaults are for a few dozen clips and two cores."""
 
@@ -197,6 +200,25 @@ class AdaptPhaseSettings(Settings):
     gradient_checkpointing: bool = Field(False, description="forward again in the backward pass: slower, less memory")
 
 
+class DistillPhaseSettings(Settings):
+    """Settings of phase d: guidance into the weights of the shot decoder, then few denoising steps."""
+
+    guide: LoopSettings = Field(_NO_STEPS, description="first part: the student learns the guided velocity")
+    guidance: float | None = Field(None, ge=1, description="guidance scale to learn; unset: the checkpoint's own")
+    loop: LoopSettings = Field(_NO_STEPS, description="second part: few steps, by matching the teacher's distribution")
+    denoising_steps: int = Field(4, description="denoising steps of the result; a divisor of 1000")
+    generator_every: int = Field(5, ge=1, description="the student learns in every so many-th step, the critic in each")
+    critic_rate: float = Field(1.0, gt=0, description="learning rate of the critic, as a factor of the student's")
+    critic_rank: int = Field(64, ge=1, le=4096, description="rank of the adapters that make the teacher the critic")
+    precision: Precision = Autocast
+    gradient_checkpointing: bool = Field(False, description="forward again in the backward pass: slower, less memory")
+
+    @model_validator(mode="after")
+    def _check_denoising_steps(self) -> Self:
+        check_steps(self.denoising_steps)
+        return self
+
+
 class BaselineSettings(Settings):
     """Training settings of a baseline with adapters."""
 
@@ -209,7 +231,7 @@ class BaselineSettings(Settings):
 class Recipe(Settings):
     """Complete settings of a training run, apart from the data and the starting checkpoint."""
 
-    later_keys = frozenset({"data", "features"})
+    later_keys = frozenset({"data", "features", "distill"})
 
     model: ModelConfig
     autoencoder: FitSettings | None = Field(None, description="fit of a tiny autoencoder to the clips before training")
@@ -218,6 +240,7 @@ class Recipe(Settings):
     shot: ShotPhaseSettings
     game: GamePhaseSettings
     adapt: AdaptPhaseSettings
+    distill: DistillPhaseSettings = DistillPhaseSettings()
     gc: BaselineSettings = Field(description="the baseline GC: adapters of CogVideoX on the instructions")
     gfc: BaselineSettings = Field(description="the baseline GFC: adapters of FLUX on first frames")
     validation: ValidationSettings = ValidationSettings()

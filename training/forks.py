@@ -128,6 +128,8 @@ class Fork(Record):
         keys = {"model": recipe.model != before.model, "optimizer": optimizers[0] != optimizers[1]}
         if self.phase == "joint":
             keys["shot.trained"] = recipe.shot.trained != before.shot.trained
+        if self.phase == "distill":
+            keys["distill.critic_rank"] = recipe.distill.critic_rank != before.distill.critic_rank
         if self.phase == "game":
             keys["game.history_noise"] = bool(recipe.game.history_noise) != bool(before.game.history_noise)
         return keys

@@ -68,16 +68,29 @@ class Learner:
         self.skips = Skips()
 
     def clip(self, most: float) -> float:
-        """Scale the gradient down to a norm of at most `most`. Return the norm before."""
+        """Scale the gradient, or that of each part, down to a norm of at most `most`. Return the norm before."""
+        parts: dict[str, list[Tensor]] = {}
+        for group in self.optimizer.param_groups:
+            parts.setdefault(group.get("part", ""), []).extend(group["params"])
+        if len(parts) > 1:
+            self.accelerator.unscale_gradients()
+            return math.hypot(*(float(nn.utils.clip_grad_norm_(each, most)) for each in parts.values()))
         norm: Tensor | float | None = self.accelerator.clip_grad_norm_(self.network.parameters(), most)
         if norm is None:
             return 0.0
         return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)  # a sharded norm is a DTensor
 
-    def update(self, rate: float, *, skipped: bool) -> None:
-        """Change the weights by the gradient; a skipped batch changes only the loss scale, if there is one."""
+    def update(self, rate: float, *, skipped: bool, step: int = 0) -> None:
+        """Change the weights by the gradient; a skipped batch changes only the loss scale, if there is one.
+
+        Args:
+            step: number of the step, from 0; a part with another pace may rest in it.
+        """
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group.get("rate", 1.0)
+            if step % group.get("every", 1):
+                for parameter in group["params"]:
+                    parameter.grad = None  # with a gradient of 0, AdamW would still move by its averages
         if not skipped or self.accelerator.scaler:  # a loss scaler needs the call to update its scale
             self.optimizer.step()
         self.optimizer.zero_grad()

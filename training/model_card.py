@@ -29,6 +29,8 @@ _TRAINED_BY = {
     "joint": "shot encoder and shot decoder",
     "game": "game model",
     "adapt": "shot decoder, on the game model's predictions",
+    "guide": "shot decoder, without guidance",
+    "distill": "shot decoder, in few steps",
 }
 
 

@@ -9,6 +9,8 @@ resamplers, embedding of the motion scope. It leaves out
 - both embeddings of the language model, which are pretrained too.
 
 Muon trains the decayed matrices that are not too thin, and AdamW trains the rest.
+
+The parts of a `Paced` network learn at different paces with one optimizer. Each part has groups of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +41,22 @@ _NOT_DECAYED = ("norm", "embed_tokens", "lm_head")
 """Parts of the names of matrices without weight decay."""
 
 
+class Pace(NamedTuple):
+    """Pace at which a part of a network learns."""
+
+    rate: float = 1.0
+    """Factor of the learning rate."""
+    every: int = 1
+    """The part is updated in step 0 and then in each so many-th step; its gradient of other steps is dropped."""
+
+
+class Paced(nn.Module):
+    """Network whose trained parts learn at paces of their own, and have their gradients clipped apart."""
+
+    paces: Mapping[str, Pace]
+    """Pace of each child module with trained parameters, by its name."""
+
+
 def make_optimizer(network: nn.Module, loop: LoopSettings, *, fused: bool = False) -> torch.optim.Optimizer:
     """Return the optimizer over the parameters of a network that require a gradient.
 
@@ -53,8 +71,18 @@ def make_optimizer(network: nn.Module, loop: LoopSettings, *, fused: bool = Fals
 
 
 def parameter_groups(network: nn.Module, loop: LoopSettings) -> list[dict[str, Any]]:
-    """Return the trained parameters in at most two groups: the decayed matrices, and the rest."""
-    trained = [(name, parameter) for name, parameter in network.named_parameters() if parameter.requires_grad]
+    """Return the trained parameters in at most two groups: the decayed matrices, and the rest; so for each part."""
+    if not isinstance(network, Paced):
+        return _groups(network, "", loop)
+    return [
+        {**group, "part": part, **pace._asdict()}
+        for part, pace in network.paces.items()
+        for group in _groups(network.get_submodule(part), f"{part}.", loop)
+    ]
+
+
+def _groups(network: nn.Module, prefix: str, loop: LoopSettings) -> list[dict[str, Any]]:
+    trained = [(prefix + name, each) for name, each in network.named_parameters() if each.requires_grad]
     groups = []
     for decayed in (True, False):
         parameters = [parameter for name, parameter in trained if is_decayed(name, parameter) == decayed]

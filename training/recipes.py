@@ -26,10 +26,12 @@ from pydantic import ValidationError
 from models.config import full_config, mini_config, tiny_config
 from pipeline.core.errors import UserError
 from pipeline.core.records import faults_of
+from pipeline.core.settings import Settings
 from pipeline.core.toml import read_toml
 from training.config import (
     AdaptPhaseSettings,
     BaselineSettings,
+    DistillPhaseSettings,
     FitSettings,
     GamePhaseSettings,
     LoopSettings,
@@ -45,17 +47,33 @@ _OF_FLUX = {"weight_decay": 1e-4}
 """AdamW of diffusers' training script of FLUX, examples/dreambooth/train_dreambooth_lora_flux.py."""
 _OF_LANGUAGE = {"betas": (0.9, 0.98), "epsilon": 1e-6, "weight_decay": 0.05, "minimum_rate": 0.05}
 """AdamW of Divot, the parent of AnimeGamer's game model: TencentARC/Divot, scripts/train_Divot_sft_gen.sh."""
-PhaseName = Literal["warm-up", "joint", "game", "adapt"]
-PHASES: tuple[PhaseName, ...] = ("warm-up", "joint", "game", "adapt")
-COMMANDS: Mapping[str, str] = {"warm-up": "shot", "joint": "shot", "game": "game", "adapt": "adapt"}
+_OF_DMD = {"betas": (0.0, 0.999), "schedule": "constant", "rate_warm_up": 0}
+"""AdamW of DMD2 without its average of gradients, as NVlabs/FastGen has it."""
+PhaseName = Literal["warm-up", "joint", "game", "adapt", "guide", "distill"]
+PHASES: tuple[PhaseName, ...] = ("warm-up", "joint", "game", "adapt", "guide", "distill")
+COMMANDS: Mapping[PhaseName, str] = {
+    **{"warm-up": "shot", "joint": "shot", "game": "game", "adapt": "adapt"},
+    **{"guide": "distill", "distill": "distill"},
+}
 """Part of `animegamer train` that runs each phase."""
+ALL: tuple[PhaseName, ...] = ("warm-up", "joint", "game", "adapt")
+"""Phases of the paper, which `animegamer train all` runs."""
 ADJUSTABLE_SETTINGS = {
     *("micro_batch", "ema_on_cpu", "loader_workers"),
     *("save_every", "save_minutes", "keep", "snapshot_every", "validate_every", "validate_minutes"),
 }
 """Loop settings that may change on resume: the result is the same up to rounding."""
+_LOOPS = ("loop", "warm_up", "joint", "guide")
+"""Keys of the loops in the section of a phase."""
 ON_TILES = {"tiled": True}
 """Ingredient of a phase whose latents have the slight seams of tiles."""
+_OF_OTHER_PART: Mapping[str, tuple[str, ...]] = {
+    "warm-up": ("joint",),
+    "joint": ("warm_up",),
+    "guide": ("loop", "denoising_steps", "generator_every", "critic_rate", "critic_rank"),
+    "distill": ("guide", "guidance"),
+}
+"""Keys of a section that another phase alone depends on."""
 
 
 def full() -> Recipe:
@@ -95,6 +113,17 @@ def full() -> Recipe:
             precision="bf16",
         ),
         adapt=AdaptPhaseSettings(loop=LoopSettings(steps=10_000, learning_rate=5e-5, **shots), precision="fp16"),
+        # batches of 64, because 32 are reported to give mosaics; none of it has been run at this size
+        distill=DistillPhaseSettings(
+            guide=LoopSettings(steps=3000, learning_rate=5e-5, **shots),
+            loop=LoopSettings(
+                steps=1000,
+                learning_rate=5e-5,
+                **{**shots, **_OF_DMD, "batch_size": 64, "micro_batch": 1, "weight_decay": 0.01, "ema_decay": 0.99},
+                snapshot_every=200,
+            ),
+            precision="fp16",
+        ),
         gc=BaselineSettings(loop=LoopSettings(steps=80_000, learning_rate=2e-4, **video), precision="fp16"),
         gfc=BaselineSettings(loop=LoopSettings(steps=200_000, learning_rate=1e-4, **flux), precision="bf16"),
     )
@@ -116,7 +145,7 @@ def paper() -> Recipe:
 def card24() -> Recipe:
     """`full` for one GPU of 24 GB: it computes all examples of a step alone, with moving averages in main memory."""
     recipe = full().model_dump()
-    for phase in ("shot", "game", "adapt", "gc", "gfc"):
+    for phase in ("shot", "game", "adapt", "distill", "gc", "gfc"):
         recipe[phase]["gradient_checkpointing"] = True
         for loop in _loops_of(recipe[phase]):
             loop |= {"ema_on_cpu": True, "micro_batch": 1}
@@ -129,14 +158,14 @@ def one_film() -> Recipe:
     The paper gives no number of steps. A tenth of the steps shows every clip about as often as `full` does.
     """
     recipe = full().model_dump()
-    for phase in ("shot", "game", "adapt", "gc", "gfc"):
+    for phase in ("shot", "game", "adapt", "distill", "gc", "gfc"):
         for loop in _loops_of(recipe[phase]):
             loop |= {key: loop[key] // 10 for key in ("steps", "rate_warm_up", "validate_every")}
     return Recipe.model_validate(recipe)
 
 
 def _loops_of(section: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [section[name] for name in ("loop", "warm_up", "joint") if name in section]
+    return [section[name] for name in _LOOPS if name in section]
 
 
 def tiny() -> Recipe:
@@ -152,6 +181,11 @@ def tiny() -> Recipe:
         ),
         game=GamePhaseSettings(loop=LoopSettings(steps=200, learning_rate=2e-3, **common)),
         adapt=AdaptPhaseSettings(loop=LoopSettings(steps=100, learning_rate=5e-4, **common)),
+        distill=DistillPhaseSettings(
+            guide=LoopSettings(steps=100, learning_rate=5e-4, **common),
+            loop=LoopSettings(steps=100, learning_rate=1e-4, **{**common, **_OF_DMD}),
+            critic_rank=8,
+        ),
         gc=BaselineSettings(loop=LoopSettings(steps=200, learning_rate=2e-3, **common)),
         gfc=BaselineSettings(loop=LoopSettings(steps=200, learning_rate=2e-3, **common)),
         validation=ValidationSettings(clips=8, pictures=3, denoising_steps=20, guidance=1.5),
@@ -191,6 +225,14 @@ def mini() -> Recipe:
         # as many steps as for the game model, because the decoder limits the quality of a game more
         adapt=AdaptPhaseSettings(
             loop=LoopSettings(steps=6000, learning_rate=1e-3, optimizer="muon", **common), precision="auto"
+        ),
+        # rates and steps are not tuned: the small world that they are for is not made yet
+        distill=DistillPhaseSettings(
+            guide=LoopSettings(steps=1000, learning_rate=1e-3, optimizer="muon", **common),
+            loop=LoopSettings(
+                steps=1000, learning_rate=1e-4, **{**common, **_OF_DMD, "batch_size": 16, "ema_decay": 0.99}
+            ),
+            precision="auto",
         ),
         # as many steps as the shot decoder has in its three phases
         gc=BaselineSettings(
@@ -291,17 +333,21 @@ def merged(whole: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
 def loop_of(recipe: Recipe, phase: str) -> LoopSettings:
     """Return the settings of a phase's training loop."""
     loops = (recipe.shot.warm_up, recipe.shot.joint, recipe.game.loop, recipe.adapt.loop)
-    return loops[PHASES.index(cast(PhaseName, phase))]
+    distill = (recipe.distill.guide, recipe.distill.loop)
+    return (*loops, *distill)[PHASES.index(cast(PhaseName, phase))]
 
 
 def ingredients_of(recipe: Recipe, phase: str) -> dict[str, Any]:
     """Return the part of the recipe that a phase depends on, without the model: the checkpoint has that."""
-    sections = {"adapt": recipe.adapt, "warm-up": recipe.shot, "joint": recipe.shot}
+    sections: Mapping[str, Settings] = {
+        **{"warm-up": recipe.shot, "joint": recipe.shot, "adapt": recipe.adapt},
+        **{"guide": recipe.distill, "distill": recipe.distill},
+    }
     section = sections.get(phase, recipe.game)
-    loops = dict.fromkeys(("loop", "warm_up", "joint"), dict.fromkeys(ADJUSTABLE_SETTINGS, True))
-    other = {"warm-up": "joint", "joint": "warm_up"}.get(phase)
-    left_out: dict[str, object] = {**loops, "gradient_checkpointing": True, **({other: True} if other else {})}
-    tiled = ON_TILES if recipe.features.tiled and phase in sections else {}
+    loops = dict.fromkeys(_LOOPS, dict.fromkeys(ADJUSTABLE_SETTINGS, True))
+    left_out: dict[str, object] = {**loops, "gradient_checkpointing": True}
+    left_out |= dict.fromkeys(_OF_OTHER_PART.get(phase, ()), True)
+    tiled = ON_TILES if recipe.features.tiled and phase in sections and phase != "distill" else {}
     return {**section.model_dump(mode="json", exclude=merged(section.unset_later_keys(), left_out)), **tiled}
 
 

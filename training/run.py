@@ -4,7 +4,7 @@ RUN/recipe.json       the complete recipe, except later keys that have their def
 RUN/start/            the untrained checkpoint, if none was given
 RUN/autoencoder/      the fit of a tiny autoencoder, if the recipe has one
 RUN/features/         see training/data/feature_cache.py
-RUN/warm-up/ joint/ game/ adapt/      see training/run_folder.py; each has a complete checkpoint in result/
+RUN/warm-up/ joint/ game/ adapt/ guide/ distill/    see training/run_folder.py; each has a checkpoint in result/
 """
 
 from __future__ import annotations
@@ -34,13 +34,15 @@ from training.data.windows import Windows
 from training.forks import Fork
 from training.phase import Phase
 from training.phase_folder import STATES, PhaseNote
-from training.phases.assembly import SplitData, adapt_phase, game_phase, shot_phase
+from training.phases.assembly import SplitData, adapt_phase, distill_phase, game_phase, guide_phase, shot_phase
 from training.phases.autoencoder import fit_autoencoder
+from training.phases.distill import check_teacher, config_of_student
 from training.processes import in_turn, new_accelerator, process_count, process_number, training_device
-from training.recipes import COMMANDS, PHASES, PhaseName, ingredients_of, loop_of
+from training.recipes import ALL, COMMANDS, PHASES, PhaseName, ingredients_of, loop_of
 from training.run_folder import RunFolder
 
 _GAME_FEATURES: tuple[Name, ...] = ("patches", "text", "shot_tokens")
+_PREDICTED: tuple[Name, ...] = (*FROZEN, "shot_tokens", "predictions")
 
 
 class TrainingRun:
@@ -87,7 +89,7 @@ class TrainingRun:
 
     def features(self) -> Path:
         """Encode all clips with the frozen networks before phase a. Return the folder of the features."""
-        self._check_data(*PHASES)
+        self._check_data(*ALL)
         accelerator = new_accelerator()
         make_features(self.run_folder, self.recipe, self._prepare(accelerator), FROZEN, accelerator)
         return self.run_folder.features
@@ -113,9 +115,23 @@ class TrainingRun:
         """Run phase c. Return the folder of the resulting checkpoint."""
         self._check("adapt")
         accelerator = self.run_folder.accelerator(self.recipe.adapt.precision, "adapt")
-        names: tuple[Name, ...] = (*FROZEN, "shot_tokens", "predictions")
         checkpoint = self._previous_checkpoint("adapt")
-        return self._phase("adapt", checkpoint, names, accelerator, adapt_phase).folder
+        return self._phase("adapt", checkpoint, _PREDICTED, accelerator, adapt_phase).folder
+
+    def distill(self) -> Path:
+        """Run phase d, guidance and few steps. Return the folder of the resulting checkpoint."""
+        self._check("guide", "distill")
+        checkpoint = self._previous_checkpoint("guide")
+        parts: tuple[tuple[PhaseName, Callable[..., Phase]], ...] = (("guide", guide_phase), ("distill", distill_phase))
+        for name, make in parts:
+            if loop_of(self.recipe, name).steps and not (self.fork and self.fork.precedes(name)):
+                check_teacher(name, checkpoint)
+            # a new accelerator each time: a part has its own loss scale
+            accelerator = self.run_folder.accelerator(self.recipe.distill.precision, "distill")
+            if accelerator.is_fsdp2:
+                raise UserError("distill: teacher and critic share weights, which FSDP2 cannot shard: train with DDP")
+            checkpoint = self._phase(name, checkpoint, _PREDICTED, accelerator, make)
+        return checkpoint.folder
 
     def _phase(
         self,
@@ -181,7 +197,8 @@ class TrainingRun:
 
     def _check(self, *phases: PhaseName) -> None:
         """Check the data, and processes and compiler; of later phases, only say what cannot work."""
-        for name in self._left(PHASES[PHASES.index(phases[0]) :]):
+        run = ALL if phases[0] in ALL else PHASES
+        for name in self._left(run[run.index(phases[0]) :]):
             try:
                 check_batch(name, loop_of(self.recipe, name), process_count())
                 check_compiler(name, loop_of(self.recipe, name), training_device())
@@ -253,6 +270,8 @@ class TrainingRun:
             changes["level_values"] = values
         if name in ("warm-up", "joint"):
             changes["encoded_frame"] = self.recipe.shot.frame
+        if name in ("guide", "distill"):
+            changes |= config_of_student(name, self.recipe.distill, checkpoint.config)
         if name in ("joint", "adapt"):
             changes["still_last_frame"] = has_padded(catalog.turns, checkpoint.config.shot_decoder.frames)
         window_turns = min(self.recipe.game.windows.most_turns, self.recipe.model.game_model.window_turns)

@@ -22,7 +22,7 @@ from training.data.turns import Catalog
 from training.forks import Fork, link_into
 from training.phase import Phase
 from training.phase_folder import STATES, PhaseNote, SavedState, folder_name, no_state
-from training.phases.assembly import SplitData, adapt_phase, game_phase, shot_phase
+from training.phases.assembly import SplitData, adapt_phase, distill_phase, game_phase, guide_phase, shot_phase
 from training.recipes import PHASES, PhaseName, loop_of
 from training.trainer import SNAPSHOTS, Trainer
 
@@ -31,6 +31,8 @@ _MAKE: Mapping[PhaseName, Callable[..., Phase]] = {
     "joint": partial(shot_phase, "joint"),
     "game": game_phase,
     "adapt": adapt_phase,
+    "guide": guide_phase,
+    "distill": distill_phase,
 }
 
 

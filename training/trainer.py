@@ -182,7 +182,7 @@ class Trainer:
         # 3. Clip the gradient, and take the step unless loss or gradient is not finite.
         rate, norm, skips = learning_rate(loop, step), learner.clip(loop.clip_norm), learner.skips
         skipped = skips.count(self.phase.name, step + 1, figures["loss"], norm, scale=learner.scale())
-        learner.update(rate, skipped=skipped)
+        learner.update(rate, skipped=skipped, step=step)
         return {**figures, "learning_rate": rate, "gradient_norm": norm, "skipped": skips.total}
 
     def _add_gradients(self, step: int, batch: StepBatch) -> dict[str, Tensor]:

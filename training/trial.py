@@ -1,23 +1,26 @@
 """Trial of a recipe: real steps of each phase on the machine at hand, with random weights and random examples.
 
 Optimizer, average, precision and compiled blocks are those of training. Nothing is read, so it needs neither the bases
-nor a dataset; windows are as long as they can be. Loading, validation and saving come on top.
+nor a dataset; windows are as long as they can be. Loading, validation and saving come on top. Steps of `distill` are
+those in which the student learns too, so its hours are too many if it learns in every fifth only.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from statistics import median
+from typing import Any
 
 import torch
 from accelerate import Accelerator
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from models.config import ModelConfig
 from models.frames import LATENT_CHANNELS
 from models.game_model import GameModel, wrap_language_model
 from models.prompt_batch import FLEX_BLOCK, TensorBatch
@@ -28,7 +31,9 @@ from models.untrained import random_base
 from pipeline.core.errors import UserError
 from training.config import LoopSettings, Precision, Recipe
 from training.learner import Learner
-from training.phases.assembly import game_training, shot_networks
+from training.phases.assembly import few_step_networks, game_training, guide_networks, shot_networks
+from training.phases.distill import DistillNetworks
+from training.phases.distill_networks import FewStepShot, FewStepShots
 from training.phases.game import GameBatch, GameExample, GameTraining
 from training.phases.shot import NoisedShot, NoisedShots, ShotNetworks
 from training.processes import FROZEN_PRECISION, new_accelerator, release_network, resolved
@@ -36,7 +41,10 @@ from training.recipes import PhaseName, loop_of
 from training.speed import peak_tflops_of
 
 INSTRUCTION = "Character: Qiqi; Motion: slowly fly over the sea; Background: morning sky."
-LOOP_KEYS = {"warm-up": "shot.warm_up", "joint": "shot.joint", "game": "game.loop", "adapt": "adapt.loop"}
+LOOP_KEYS: Mapping[PhaseName, str] = {
+    **{"warm-up": "shot.warm_up", "joint": "shot.joint", "game": "game.loop", "adapt": "adapt.loop"},
+    **{"guide": "distill.guide", "distill": "distill.loop"},
+}
 """Table of the recipe with each phase's loop."""
 _WARM, _TIMED = 2, 3
 """Steps that compile, select kernels and allocate moments; and steps that are timed."""
@@ -215,34 +223,51 @@ def _now(accelerator: Accelerator) -> float:
     return time.perf_counter()
 
 
-def network_of(phase: PhaseName, recipe: Recipe, device: str) -> GameTraining | ShotNetworks:
+def network_of(phase: PhaseName, recipe: Recipe, device: str) -> GameTraining | ShotNetworks | DistillNetworks:
     """Return the network of a phase with random weights (none on `meta`); trained parts in float32."""
     config, place = recipe.model, torch.device(device)
     with place:
         if phase == "game":
             language_model = wrap_language_model(random_base("language_model", config, device), config.game_model)
-            network: GameTraining | ShotNetworks = game_training(recipe, GameModel(language_model, config), place)
+            network: Any = game_training(recipe, GameModel(language_model, config), place)
+        elif phase == "guide":
+            tokens_LD = torch.randn(config.shot_encoder.shot_tokens, config.shot_encoder.width)
+            pair = _random_decoder(config, device), _random_decoder(config, device)
+            network = guide_networks(recipe, config, *pair, tokens_LD)
+        elif phase == "distill":
+            pair = _random_decoder(config, device), _random_decoder(config, device)
+            network = few_step_networks(recipe, config, *pair)
         else:
-            stock = random_base("transformer", config, device).config
-            decoder = ShotDecoder.from_config(stock, **decoder_options(config))
-            add_lora(decoder, config.shot_decoder)
+            decoder = _random_decoder(config, device)
             encoder = None if phase == "adapt" else ShotEncoder(config.shot_encoder)
             network = shot_networks(phase, recipe, config, decoder, encoder)
     frozen = FROZEN_PRECISION[resolved(precision_of(phase, recipe), place)]
     for parameter in network.parameters():
         parameter.data = parameter.data.to(torch.float32 if parameter.requires_grad else frozen)
-    return network.train()
+    return network.train()  # type: ignore[no-any-return]
 
 
-def batch_of(phase: PhaseName, recipe: Recipe, count: int) -> NoisedShots | GameBatch:
-    """Return random examples; for the game model windows of maximal length, packed if the recipe's are."""
+def _random_decoder(config: ModelConfig, device: str) -> ShotDecoder:
+    stock = random_base("transformer", config, device).config
+    decoder: ShotDecoder = ShotDecoder.from_config(stock, **decoder_options(config))
+    add_lora(decoder, config.shot_decoder)
+    return decoder
+
+
+def batch_of(phase: PhaseName, recipe: Recipe, count: int) -> NoisedShots | GameBatch | FewStepShots:
+    """Return random examples: windows of maximal length, packed if the recipe's are, and shots of all few steps."""
     if phase == "game":
         return GameBatch.of([_window(recipe)] * count, FLEX_BLOCK if recipe.game.windows.packed else 1)
     shot, encoder = recipe.model.shot_decoder, recipe.model.shot_encoder
     height, width = shot.height // SPATIAL_COMPRESSION, shot.width // SPATIAL_COMPRESSION
     latents_TCHW = torch.randn(shot.latent_frames, LATENT_CHANNELS, height, width)
-    conditions: tuple[Tensor, ...] = (torch.randn(encoder.shot_tokens, encoder.width),)
-    if phase != "adapt":
+    tokens_LD = torch.randn(encoder.shot_tokens, encoder.width)
+    if phase == "distill":
+        noises_KTCHW = latents_TCHW.expand(recipe.distill.denoising_steps, -1, -1, -1, -1)
+        noised = (latents_TCHW, 500) * 2
+        return FewStepShots.of([FewStepShot(tokens_LD, 5.0, noises_KTCHW, *noised, teaches=True)] * count)
+    conditions: tuple[Tensor, ...] = (tokens_LD,)
+    if phase in ("warm-up", "joint"):
         text_ND = torch.randn(encoder.text_tokens, encoder.text_width)
         conditions = (text_ND, torch.randn(encoder.image_tokens, encoder.image_width))
     return NoisedShots.of([NoisedShot(latents_TCHW, latents_TCHW, 500, 5.0, conditions)] * count)
@@ -264,4 +289,5 @@ def _window(recipe: Recipe) -> GameExample:
 def precision_of(phase: PhaseName, recipe: Recipe) -> Precision:
     """Return the precision of a phase, by the recipe."""
     sections = {"game": recipe.game.precision, "adapt": recipe.adapt.precision}
+    sections |= dict.fromkeys(("guide", "distill"), recipe.distill.precision)
     return sections.get(phase, recipe.shot.precision)

@@ -13,7 +13,7 @@ from flows.commands.model import AgentName, need_networks
 from flows.commands.review import Port
 from flows.console.progress import STOPPED, Bars, importing
 from flows.console.terminal import say
-from models.engine_options import EngineOptions, Precision, Sampler, Speed
+from models.engine_options import EngineOptions, FrameDecoder, Precision, Sampler, Speed
 from pipeline.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ MODEL_ONLY = (
     "precision",
     "tiled",
     "compile",
+    "frames",
 )
 """Options that a baseline does not have; its steps and guidance are in its `baseline.json`."""
 
@@ -85,7 +86,10 @@ def play(
     ] = None,
     sampler: Annotated[
         Sampler | None,
-        typer.Option(help="`sde` draws with fresh noise in every step, `ode` with noise at the start alone."),
+        typer.Option(
+            help="`sde` draws with fresh noise in every step, `ode` with noise at the start alone, `renoise` is for a "
+            "distilled checkpoint."
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="With --game: the same seed gives the same game.")] = 0,
     device: Annotated[str | None, typer.Option(help="`cpu`, `cuda` or `cuda:1`. [default: a GPU if available]")] = None,
@@ -104,6 +108,13 @@ def play(
         bool | None,
         typer.Option("--compile/--no-compile", help="Compile the networks: a slow first turn, then faster ones."),
     ] = None,
+    frames: Annotated[
+        FrameDecoder,
+        typer.Option(
+            help="`tiny` decodes the frames by taecvx of github.com/madebyollin/taehv, which is faster and a little "
+            "worse. Put its file into the folder of the checkpoint."
+        ),
+    ] = "full",
 ) -> None:
     """Play the endless game: from a file of instructions, or on a page in the browser.
 
@@ -135,7 +146,7 @@ def play(
         raise UserError("--game needs --out: the folder for the shots")
     if agent and not checkpoint:
         raise UserError("--agent needs --checkpoint: the folder of the baseline")
-    options = EngineOptions(device, steps, guidance, offload, compile, sampler, precision, tiled, speed)
+    options = EngineOptions(device, steps, guidance, offload, compile, sampler, precision, tiled, speed, frames)
     need_networks()
     _check_paths(checkpoint, game, out, agent)
     played_by = _rules(rules or ("off" if checkpoint else "on")) if serve else None
@@ -144,6 +155,8 @@ def play(
             from models.shipped import shipped
 
         checkpoint = shipped().folder
+    if not agent and (doubt := _doubt(checkpoint, options)):
+        say(doubt, "yellow")
     with stoppable():
         if game and out:
             with importing():
@@ -161,6 +174,13 @@ def play(
                 from flows.web.play_app import serve as serve_page
 
             serve_page(checkpoint, out or Path("games"), port, options, rules=played_by, browse=open)
+
+
+def _doubt(checkpoint: Path, options: EngineOptions) -> str | None:
+    """Return why a checkpoint may draw badly with these options. UserError if it cannot draw with them."""
+    from models.config import ModelConfig
+
+    return options.doubt(ModelConfig.read(checkpoint))
 
 
 def _rules(choice: str) -> Rules | None:

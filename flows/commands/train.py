@@ -35,7 +35,9 @@ Ablated = Annotated[Ablation | None, typer.Option(help="Make one change to the r
 
 
 def train(
-    part: Annotated[TrainPart, typer.Argument(metavar="PART", help="features, shot, game, adapt, all, gc, or gfc.")],
+    part: Annotated[
+        TrainPart, typer.Argument(metavar="PART", help="features, shot, game, adapt, all, distill, gc, or gfc.")
+    ],
     data: Annotated[
         list[str],
         typer.Option(
@@ -79,7 +81,7 @@ def train(
         str | None,
         typer.Option(
             metavar="HOST[:PORT]",
-            help="Address of machine 0, with --accelerate on several machines; the first of seven free ports.",
+            help="Address of machine 0, with --accelerate on several machines; the first of eight free ports.",
         ),
     ] = None,
     tried: Annotated[
@@ -89,9 +91,10 @@ def train(
     """Train the model on the shards of a dataset.
 
     `shot` trains shot encoder and shot decoder (phase a), `game` the game model on their shot tokens (b), `adapt` the
-    shot decoder on the game model's predictions (c). `all` runs these three in turn. `features` encodes the clips with
-    the frozen networks in advance, and first prints the disk space needed. `gc` and `gfc` train those two baselines;
-    `--from` is then a baseline's folder, at mini a checkpoint.
+    shot decoder on the game model's predictions (c). `all` runs these three in turn. `distill` then teaches the shot
+    decoder to draw in four steps without guidance (d). `features` encodes the clips with the frozen networks in
+    advance, and first prints the disk space needed. `gc` and `gfc` train those two baselines; `--from` is then a
+    baseline's folder, at mini a checkpoint.
 
         animegamer train all --data data/ --out run/
         animegamer play --checkpoint run/adapt/result --serve
@@ -101,7 +104,7 @@ def train(
     run/PHASE/result, pictures to run/PHASE/pictures, figures to run/log (`tensorboard --logdir run/log`).
     """
     if tried and (fork_from or part in ("features", "gc", "gfc")):
-        raise typer.BadParameter("--try goes with shot, game, adapt or all, and not with --fork-from")
+        raise typer.BadParameter("--try goes with shot, game, adapt, all or distill, and not with --fork-from")
     if not accelerate and (machine_rank is not None or main_address):
         raise typer.BadParameter("--machine-rank and --main-address go with --accelerate")
     if fork_from and part in ("gc", "gfc"):
@@ -147,10 +150,10 @@ def _try_phases(part: TrainPart, request: TrainRequest) -> None:
     recipe = _named_recipe(request)
     with importing():
         from training.processes import process_number
-        from training.recipes import COMMANDS, PHASES, loop_of
+        from training.recipes import ALL, COMMANDS, PHASES, loop_of
         from training.trial import described, try_phase
     hours = 0.0
-    for phase in PHASES:
+    for phase in ALL if part == "all" else PHASES:
         loop = loop_of(recipe, phase)
         if part not in ("all", COMMANDS[phase]) or not loop.steps:
             continue
@@ -194,7 +197,7 @@ def _check_paths(part: TrainPart, request: TrainRequest) -> TrainRecipe | None:
         raise UserError(NOT_AT_MINI)
     for source in sources_of(request.data):
         open_index(source.address)
-    if recipe and request.start and (part not in ("game", "adapt") or not request.out.exists()):
+    if recipe and request.start and (part not in ("game", "adapt", "distill") or not request.out.exists()):
         (BaselineConfig if is_baseline and not is_mini else ModelConfig).read(request.start)
     if recipe:  # the folder of a fork is made with its state, which can still be refused
         with disk_errors(request.out):
@@ -214,7 +217,7 @@ def _check_files(part: TrainPart, request: TrainRequest) -> None:
 
 
 def _train_part(part: TrainPart, request: TrainRequest, recipe_read: TrainRecipe | None) -> Path:
-    with _prepared(request, recipe_read) as (run_folder, recipe):
+    with _prepared(part, request, recipe_read) as (run_folder, recipe):
         if part == "gc" or part == "gfc":
             from training.baselines.run import train_baseline
 
@@ -222,7 +225,8 @@ def _train_part(part: TrainPart, request: TrainRequest, recipe_read: TrainRecipe
         from training.run import TrainingRun
 
         run = TrainingRun(run_folder, recipe, request.start)
-        phases = {"features": run.features, "shot": run.shot, "game": run.game, "adapt": run.adapt}
+        phases = {"features": run.features, "shot": run.shot, "game": run.game}
+        phases |= {"adapt": run.adapt, "distill": run.distill}
         return phases[part]()
 
 
@@ -247,19 +251,22 @@ def _named_recipe(request: TrainRequest) -> TrainRecipe:
 
 
 @contextmanager
-def _prepared(request: TrainRequest, recipe_read: TrainRecipe | None) -> Iterator[tuple[RunFolder, TrainRecipe]]:
+def _prepared(
+    part: TrainPart, request: TrainRequest, recipe_read: TrainRecipe | None
+) -> Iterator[tuple[RunFolder, TrainRecipe]]:
     """Open the folder of a run and its recipe, with progress bars during the block."""
     with importing():
         from flows.console.progress import TrainBars
         from training.processes import process_number
-        from training.recipes import PHASES, loop_of
+        from training.recipes import ALL, COMMANDS, PHASES, loop_of
         from training.run_folder import RunFolder
         from training.termination import Terminated
 
     bars = TrainBars(silent=process_number() > 0)
     try:
         recipe = recipe_read or _forked_recipe(request)
-        loops = {phase: loop_of(recipe, phase) for phase in PHASES}
+        phases = [phase for phase in PHASES if COMMANDS[phase] == part] if part == "distill" else ALL
+        loops = {phase: loop_of(recipe, phase) for phase in phases}
         bars.phases = {phase: loop.steps * loop.batch_size for phase, loop in loops.items() if loop.steps}
         with disk_errors(request.out), bars.shown():
             callbacks = (bars.say, bars.step, bars.feature)

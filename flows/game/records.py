@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError
 from models.acceleration import is_compiled, precision_name
 from models.checkpoint import Checkpoint
 from models.engine import device_of
-from models.engine_options import EngineOptions, Sampler
+from models.engine_options import EngineOptions, FrameDecoder, Sampler
 from models.tokens import State
 from models.turns import Turn
 from pipeline.core.errors import UserError, disk_errors
@@ -43,6 +43,7 @@ class GameSettings(Record):
     guided: tuple[int, int] = Field((0, 999), description="first and last timestep with guidance")
     precision: str = Field(UNRECORDED, description="floating-point formats of the networks")
     compile: bool = Field(False, description="the networks were compiled")
+    frames: FrameDecoder = Field("full", description="decoder of the frames")
     checkpoint: str = Field(description="identity of the checkpoint")
     window_turns: int = Field(ge=1, description="turns that the game model sees, the one to predict included")
     fps: int = Field(ge=1, description="frames per second of the shots")
@@ -60,6 +61,7 @@ class GameSettings(Record):
             **options.sampling_of(config).model_dump(),
             precision=precision_name(options, device),
             compile=is_compiled(options, device),
+            frames=options.frames,
             checkpoint=checkpoint.identity(),
             window_turns=config.game_model.window_turns,
             fps=config.shot_decoder.fps,

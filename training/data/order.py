@@ -46,6 +46,8 @@ class Position:
     """Number of the example in its global batch, from 0."""
     slots: int = 1
     """Size of the global batch."""
+    step: int = 0
+    """Number of the step, from 0, for what all examples of a step share. Other random numbers do not depend on it."""
 
 
 @lru_cache(maxsize=32)
@@ -166,7 +168,8 @@ class Batches(Sampler[list[Position]]):
 
     def _place(self, step: int, slot: int) -> Position:
         epoch, within = divmod(step * self.batch_size + slot, self.count)
-        return Position(epoch, int(epoch_order(self.seed, epoch, self.count)[within]), slot, self.batch_size)
+        item = int(epoch_order(self.seed, epoch, self.count)[within])
+        return Position(epoch, item, slot, self.batch_size, step)
 
 
 def begin_reading(_number: int) -> None:

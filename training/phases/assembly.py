@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -10,9 +10,17 @@ import torch
 
 from models.checkpoint import Checkpoint
 from models.config import ModelConfig
+from models.diffusion import Guidance, timesteps_of
 from models.game_model import GameModel, make_trainable, mistral_of
 from models.prompt_batch import FLEX_BLOCK, pack_attention
-from models.shot_decoder import ShotDecoder, unfreeze_for_adaptation, unfreeze_for_joint, unfreeze_for_warm_up
+from models.shot_decoder import (
+    ShotDecoder,
+    latent_shape,
+    merge_lora,
+    unfreeze_for_adaptation,
+    unfreeze_for_joint,
+    unfreeze_for_warm_up,
+)
 from models.shot_encoder import ShotEncoder
 from training.compiling import compiles
 from training.config import Recipe
@@ -21,8 +29,11 @@ from training.data.mixture import by_dataset
 from training.data.order import part_seed
 from training.data.turns import Catalog, RecordedTurn
 from training.data.windows import History, Windows
+from training.optimizer import Pace
+from training.phases.distill import DistillExamples, DistillPhase
+from training.phases.distill_networks import FewStepNetworks, FewStepShots, GuideNetworks, critic_of
 from training.phases.game import GameExamples, GamePhase, GameTraining
-from training.phases.shot import ShotExamples, ShotNetworks, ShotPhase
+from training.phases.shot import NoisedShots, ShotExamples, ShotNetworks, ShotPhase
 from training.processes import frozen_dtype, training_device
 from training.recipes import PhaseName
 
@@ -140,6 +151,108 @@ def adapt_phase(
         checkpoint,
         config,
     )
+
+
+def guide_phase(
+    recipe: Recipe, checkpoint: Checkpoint, config: ModelConfig, train: SplitData, val: SplitData | None
+) -> DistillPhase:
+    """Return the first part of phase d; arguments as in `adapt_phase`."""
+    teacher, student, absent_LD = _pair(recipe, checkpoint)
+    absent, seed = {"predictions": absent_LD}, recipe.distill.guide.seed
+    shown, held_out = _shown(train, absent), _shown(val, absent, train)
+
+    def examples(turns: Sequence[RecordedTurn], number: int) -> ShotExamples:
+        return ShotExamples(_instructed(turns), train.cache, absent, seed=part_seed(seed, number))
+
+    return DistillPhase(
+        "guide",
+        guide_networks(recipe, checkpoint.config, teacher, student, absent_LD),
+        by_dataset(train.catalog, examples),
+        shown,
+        held_out,
+        recipe.validation,
+        checkpoint,
+        config,
+        NoisedShots,
+    )
+
+
+def distill_phase(
+    recipe: Recipe, checkpoint: Checkpoint, config: ModelConfig, train: SplitData, val: SplitData | None
+) -> DistillPhase:
+    """Return the second part of phase d; arguments as in `adapt_phase`."""
+    teacher, student, absent_LD = _pair(recipe, checkpoint)
+    settings, shape = recipe.distill, latent_shape(student)
+
+    def examples(turns: Sequence[RecordedTurn], number: int, cache: FeatureCache = train.cache) -> DistillExamples:
+        return DistillExamples(_instructed(turns), cache, shape, settings, part_seed(settings.loop.seed, number))
+
+    return DistillPhase(
+        "distill",
+        few_step_networks(recipe, checkpoint.config, teacher, student),
+        by_dataset(train.catalog, examples),
+        _shown(train, {"predictions": absent_LD}),
+        examples(val.catalog.turns if val else (), 0, (val or train).cache),
+        recipe.validation,
+        checkpoint,
+        config,
+        FewStepShots,
+    )
+
+
+def _pair(recipe: Recipe, checkpoint: Checkpoint) -> tuple[ShotDecoder, ShotDecoder, torch.Tensor]:
+    """Return teacher and student of distillation, both a checkpoint's shot decoder, and its unconditional tokens."""
+    frozen = frozen_dtype(recipe.distill.precision)
+    with torch.no_grad():
+        absent_LD = checkpoint.shot_encoder("cpu", torch.float32).unconditional(1)[0]
+    return checkpoint.shot_decoder("cpu", frozen), checkpoint.shot_decoder("cpu", frozen, torch.float32), absent_LD
+
+
+def _shown(split: SplitData | None, absent: Mapping[str, torch.Tensor], other: SplitData | None = None) -> ShotExamples:
+    """Return the predicted shots of a split with their latents; empty without one."""
+    data = split or other
+    assert data
+    return ShotExamples(_instructed(split.catalog.turns) if split else [], data.cache, absent)
+
+
+def guide_networks(
+    recipe: Recipe, config: ModelConfig, teacher: ShotDecoder, student: ShotDecoder, absent_LD: torch.Tensor
+) -> GuideNetworks:
+    """Return the networks of the first part of phase d.
+
+    Args:
+        config: the teacher's.
+        absent_LD: shot tokens of the unconditional prediction.
+    """
+    own = config.sampling
+    guidance = Guidance(config.conventions.guidance, recipe.distill.guidance or own.guidance, own.guided)
+    _prepare_pair(recipe, config, teacher, student)
+    motion_scope = config.shot_decoder.motion_scope
+    return GuideNetworks(teacher, student, absent_LD, guidance, own.steps, motion_scope=motion_scope)
+
+
+def few_step_networks(
+    recipe: Recipe, config: ModelConfig, teacher: ShotDecoder, student: ShotDecoder
+) -> FewStepNetworks:
+    """Return the networks of the second part of phase d; arguments as in `guide_networks`."""
+    settings, shot = recipe.distill, config.shot_decoder
+    _prepare_pair(recipe, config, teacher, student)
+    critic = critic_of(teacher, shot, settings.critic_rank, settings.loop.seed)
+    if settings.gradient_checkpointing:
+        critic.enable_gradient_checkpointing()
+    paces = {"student": Pace(every=settings.generator_every), "critic": Pace(settings.critic_rate)}
+    timesteps = timesteps_of(settings.denoising_steps)
+    return FewStepNetworks(teacher, critic, student, timesteps, paces, motion_scope=shot.motion_scope)
+
+
+def _prepare_pair(recipe: Recipe, config: ModelConfig, teacher: ShotDecoder, student: ShotDecoder) -> None:
+    """Merge and freeze the teacher; of the student, require a gradient of the parameters that are trained."""
+    merge_lora(teacher)
+    teacher.requires_grad_(False)
+    motion_scope = config.shot_decoder.motion_scope
+    unfreeze_for_adaptation(student, whole="transformer" in config.whole, motion_scope=motion_scope)
+    if recipe.distill.gradient_checkpointing:
+        student.enable_gradient_checkpointing()
 
 
 def shot_networks(

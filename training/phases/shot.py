@@ -34,8 +34,9 @@ P patches, D width of each.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -53,6 +54,7 @@ from models.frames import decode_latents
 from models.prompt_batch import TensorBatch
 from models.shot_decoder import ShotDecoder, denoise, ending
 from models.shot_encoder import ShotEncoder
+from models.tiny_frames import TinyFrames, is_present
 from training.config import ValidationSettings
 from training.data.encoding import moments_of
 from training.data.feature_cache import FeatureCache
@@ -200,6 +202,17 @@ def loss_by_noise_level(
     return {"loss": sum(means) / len(means), **by_level}
 
 
+def preview_decoder(checkpoint: Checkpoint, device: torch.device) -> Callable[[Tensor], Tensor]:
+    """Return the decoder of the drawn clips of validation: the tiny one if the checkpoint has it."""
+    if is_present(checkpoint):
+        return TinyFrames.of(checkpoint, device).decode
+    autoencoder = checkpoint.autoencoder(device)
+    if device.type == "cuda":  # training already fills most of the GPU's memory
+        autoencoder.enable_tiling(**TILE)
+        autoencoder.enable_slicing()
+    return partial(decode_latents, autoencoder)
+
+
 class ShotNetworks(nn.Module):
     """Shot encoder and shot decoder with their denoising loss; without the encoder, conditions are shot tokens."""
 
@@ -311,10 +324,7 @@ class ShotPhase:
     def _drawn(self, network: nn.Module, device: torch.device, share: Share) -> list[Comparison]:
         inner = network.module if isinstance(network, DistributedDataParallel) else network
         assert isinstance(inner, ShotNetworks)
-        autoencoder = self.checkpoint.autoencoder(device)
-        if device.type == "cuda":  # training already fills most of the GPU's memory
-            autoencoder.enable_tiling(**TILE)
-            autoencoder.enable_slicing()
+        decode = preview_decoder(self.checkpoint, device)
 
         def drawn_beside_truth(clip: tuple[ShotExamples, int]) -> Tensor:
             examples, item = clip
@@ -329,7 +339,7 @@ class ShotPhase:
                 guidance=self.validation.guidance,
                 before_CHW=None if before_CHW is None else before_CHW.to(device),
             )
-            return decode_latents(autoencoder, torch.cat([moments.mean_BTCHW.to(device), drawn_BTCHW]))
+            return decode(torch.cat([moments.mean_BTCHW.to(device), drawn_BTCHW]))
 
         of_split = {"train": self.shown, "val": self.held_out}
         clips = [

@@ -1,0 +1,301 @@
+"""Networks of phase d: a student that learns guidance, then few steps, from a teacher of its own size.
+
+Part 1 takes guidance into the weights (Meng et al., arXiv 2210.03142). The student predicts, in one pass, the velocity
+that the teacher needs two passes for:
+
+    L = mean (v_s(x_t, t, c) - [v_u + g (v_c - v_u)])^2,    x_t from recorded latents, t uniform in 0..999
+
+with v_u and v_c the teacher's velocities without and with the shot tokens c, and g its guidance scale.
+
+Part 2 is distribution matching (DMD2: Yin et al., arXiv 2405.14867). The teacher is the student of part 1, so nothing
+here is guided. The student draws a sample x in the steps of play: from noise at the first of the sampler's timesteps,
+x0 of one step with fresh noise goes into the next. Only the last of these steps has a gradient, and it is drawn anew
+for each step of training. The critic, a second network of this size, learns to denoise such samples. The student goes
+where the teacher finds them too unlikely, and the critic too likely:
+
+    L_critic  = mean (v_f(x_t, t, c) - v(x, e, t))^2                                      x without a gradient
+    L_student = mean (x - stop(x - d))^2 / 2,   d = (x_f - x_r) / (mean |x - x_r| + 1e-6)    t uniform in 20..980
+
+with x_r and x_f the clean latents that teacher and critic predict from x_t. The parts of the sum have disjoint weights,
+so one backward pass gives each its own gradient, and one optimizer trains both, at paces of their own.
+
+The critic is adapters on the teacher's weights, which both share by reference. They are two modules, because gradient
+checkpointing calls a block again in the backward pass: one module with adapters switched on and off would then compute
+with the wrong ones.
+
+Letters of the shapes: B batch, K denoising steps, T latent frames, C channels, H and W latent pixels, L shot tokens,
+D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from models.config import ShotDecoderConfig
+from models.diffusion import Guidance, clean, noised, v_loss
+from models.engine_options import TIMESTEPS
+from models.prompt_batch import TensorBatch
+from models.shot_decoder import ATTENTION, ShotDecoder, add_lora, denoise
+from training.optimizer import Pace, Paced
+from training.phases.shot import NoisedShots
+
+SCORED = (20, 980)
+"""First and last timestep at which teacher and critic judge a sample: at the ends there is no noise, or no signal."""
+_CRITIC_TARGETS = (*ATTENTION, "proj_out")
+_SMALLEST = 1e-6
+
+
+class GuideNetworks(nn.Module):
+    """Student of guidance, beside its teacher.
+
+    Args:
+        unconditional_LD: shot tokens of the unconditional prediction.
+        guidance: of the teacher, in runs of so many steps.
+    """
+
+    units = ("CogVideoXBlock",)
+
+    def __init__(
+        self,
+        teacher: ShotDecoder,
+        student: ShotDecoder,
+        unconditional_LD: Tensor,
+        guidance: Guidance,
+        steps: int,
+        *,
+        motion_scope: bool,
+    ) -> None:
+        super().__init__()
+        self.teacher, self.student, self.motion_scope = teacher, student, motion_scope
+        scales_t = torch.tensor([guidance.at(timestep, steps) for timestep in range(TIMESTEPS)])
+        self.register_buffer("scales_t", scales_t, persistent=False)
+        self.register_buffer("unconditional_LD", unconditional_LD, persistent=False)
+
+    def forward(self, batch: NoisedShots) -> dict[str, Tensor]:
+        """Return the squared distance of each example [B] to the guided velocity."""
+        noised_BTCHW = noised(batch.latents_BTCHW, batch.noise_BTCHW, batch.timesteps_B)
+        tokens_BLD, scope_B = batch.conditions[0].float(), batch.scope_B if self.motion_scope else None
+        with without_gradient():
+            target_BTCHW = self.guided(noised_BTCHW, tokens_BLD, batch.timesteps_B, scope_B)
+        found_BTCHW = denoise(self.student, noised_BTCHW, tokens_BLD, batch.timesteps_B, scope_B)
+        return {"loss": (found_BTCHW - target_BTCHW).square().flatten(1).mean(dim=1)}
+
+    def guided(self, noised_BTCHW: Tensor, tokens_BLD: Tensor, timesteps_B: Tensor, scope_B: Tensor | None) -> Tensor:
+        """Return the teacher's guided velocity [B, T, C, H, W]."""
+        both_BLD = torch.cat([self.unconditional_LD.expand_as(tokens_BLD), tokens_BLD])
+        scopes_B = None if scope_B is None else scope_B.repeat(2)
+        doubled = noised_BTCHW.repeat(2, 1, 1, 1, 1), both_BLD, timesteps_B.repeat(2), scopes_B
+        without_BTCHW, with_BTCHW = denoise(self.teacher, *doubled).chunk(2)
+        scales_B1111 = self.scales_t[timesteps_B].view(-1, 1, 1, 1, 1)
+        return without_BTCHW + scales_B1111 * (with_BTCHW - without_BTCHW)
+
+
+@dataclass(frozen=True, eq=False)
+class FewStepShot:
+    """Example of part 2: a shot's conditions, and all noise that is drawn for it."""
+
+    tokens_LD: Tensor
+    scope_px: float
+    noises_KTCHW: Tensor
+    """Noise at the start of each denoising step up to the last one."""
+    student_noise_TCHW: Tensor
+    student_timestep: int
+    critic_noise_TCHW: Tensor
+    critic_timestep: int
+    teaches: bool
+    """Whether the student learns from it; the critic always does. Equal for all examples of a step, as is K."""
+
+
+@dataclass(frozen=True, eq=False)
+class FewStepShots(TensorBatch):
+    """Collated examples; the noises are [B, K, T, C, H, W]."""
+
+    tokens_BLD: Tensor
+    scope_B: Tensor
+    noises_BKTCHW: Tensor
+    student_noise_BTCHW: Tensor
+    student_timesteps_B: Tensor
+    critic_noise_BTCHW: Tensor
+    critic_timesteps_B: Tensor
+    teaches: bool
+
+    @classmethod
+    def of(cls, examples: Sequence[FewStepShot]) -> Self:
+        """Collate examples of one step."""
+
+        def stacked(name: str) -> Tensor:
+            return torch.stack([getattr(example, name) for example in examples])
+
+        def numbers(name: str) -> Tensor:
+            return torch.tensor([getattr(example, name) for example in examples])
+
+        return cls(
+            stacked("tokens_LD"),
+            numbers("scope_px"),
+            stacked("noises_KTCHW"),
+            stacked("student_noise_TCHW"),
+            numbers("student_timestep"),
+            stacked("critic_noise_TCHW"),
+            numbers("critic_timestep"),
+            examples[0].teaches,
+        )
+
+
+class FewStepNetworks(Paced):
+    """Student of few steps, with its critic and its teacher.
+
+    Args:
+        critic: made by `critic_of` the teacher.
+        timesteps: timesteps of the sampler, from 999 down.
+        paces: of student and critic.
+    """
+
+    units = ("CogVideoXBlock",)
+
+    def __init__(
+        self,
+        teacher: ShotDecoder,
+        critic: ShotDecoder,
+        student: ShotDecoder,
+        timesteps: Sequence[int],
+        paces: Mapping[str, Pace],
+        *,
+        motion_scope: bool,
+    ) -> None:
+        super().__init__()
+        self.student, self.critic, self.teacher = student, critic, teacher
+        self.timesteps, self.paces, self.motion_scope = timesteps, paces, motion_scope
+        self.register_state_dict_post_hook(_without_teacher)
+
+    def forward(self, batch: FewStepShots) -> dict[str, Tensor]:
+        """Return the losses of student and critic, and their sum, for each example [B].
+
+        A batch that does not teach the student has the critic's loss alone.
+        """
+        condition = batch.tokens_BLD.float(), batch.scope_B if self.motion_scope else None
+        drawn_BTCHW = self.drawn(batch.noises_BKTCHW, *condition, learns=batch.teaches)
+        critic_B = self._denoising_loss(batch, drawn_BTCHW.detach(), condition)
+        student_B, apart_B = torch.zeros_like(critic_B), torch.zeros_like(critic_B)
+        if batch.teaches:
+            student_B, apart_B = self._matching(batch, drawn_BTCHW, condition)
+        loss_B = critic_B + student_B
+        if self.training and not batch.teaches:
+            loss_B = loss_B + self._untouched()
+        teaches_B = torch.full_like(critic_B, float(batch.teaches))
+        shares = {"share/critic": torch.ones_like(critic_B), "share/student": teaches_B, "share/apart": teaches_B}
+        return {"loss": loss_B, "loss/critic": critic_B, "loss/student": student_B, "loss/apart": apart_B, **shares}
+
+    def drawn(
+        self, noises_BKTCHW: Tensor, tokens_BLD: Tensor, scope_B: Tensor | None, *, learns: bool = False
+    ) -> Tensor:
+        """Draw samples of the student, [B, T, C, H, W], in as many of the sampler's steps as there are noises.
+
+        Args:
+            learns: whether the last step has a gradient.
+        """
+        last = noises_BKTCHW.shape[1] - 1
+        clean_BTCHW = torch.zeros_like(noises_BKTCHW[:, 0])  # of no weight at the first timestep, 999
+        for number, timestep in enumerate(self.timesteps[: last + 1]):
+            timesteps_B = torch.full_like(noises_BKTCHW[:, 0, 0, 0, 0, 0], timestep, dtype=torch.long)
+            noised_BTCHW = noised(clean_BTCHW, noises_BKTCHW[:, number], timesteps_B)
+            with nullcontext() if number == last and learns else without_gradient():
+                clean_BTCHW = self._clean(self.student, noised_BTCHW, tokens_BLD, timesteps_B, scope_B)
+        return clean_BTCHW
+
+    def _denoising_loss(
+        self, batch: FewStepShots, drawn_BTCHW: Tensor, condition: tuple[Tensor, Tensor | None]
+    ) -> Tensor:
+        """Return the critic's loss on samples of the student."""
+        timesteps_B, noise_BTCHW = batch.critic_timesteps_B, batch.critic_noise_BTCHW
+        tokens_BLD, scope_B = condition
+        noised_BTCHW = noised(drawn_BTCHW, noise_BTCHW, timesteps_B)
+        found_BTCHW = denoise(self.critic, noised_BTCHW, tokens_BLD, timesteps_B, scope_B)
+        return v_loss(found_BTCHW, drawn_BTCHW, noise_BTCHW, timesteps_B)
+
+    def _matching(
+        self, batch: FewStepShots, drawn_BTCHW: Tensor, condition: tuple[Tensor, Tensor | None]
+    ) -> tuple[Tensor, Tensor]:
+        """Return the student's loss, and the distance of critic and teacher, which is 0 while the critic is flat."""
+        timesteps_B, (tokens_BLD, scope_B) = batch.student_timesteps_B, condition
+        with without_gradient():
+            noised_BTCHW = noised(drawn_BTCHW, batch.student_noise_BTCHW, timesteps_B)
+            real_BTCHW, fake_BTCHW = (
+                self._clean(network, noised_BTCHW, tokens_BLD, timesteps_B, scope_B)
+                for network in (self.teacher, self.critic)
+            )
+            apart_B = (fake_BTCHW - real_BTCHW).abs().flatten(1).mean(dim=1)
+        return matching_loss(drawn_BTCHW, fake_BTCHW, real_BTCHW), apart_B
+
+    def _clean(
+        self,
+        network: ShotDecoder,
+        noised_BTCHW: Tensor,
+        tokens_BLD: Tensor,
+        timesteps_B: Tensor,
+        scope_B: Tensor | None,
+    ) -> Tensor:
+        velocity_BTCHW = denoise(network, noised_BTCHW, tokens_BLD, timesteps_B, scope_B)
+        return clean(noised_BTCHW, velocity_BTCHW, timesteps_B)
+
+    def _untouched(self) -> Tensor:
+        """Return 0 with a gradient of 0 for the student, which processes that train together wait for."""
+        parts = [each.flatten()[0] for each in self.student.parameters() if each.requires_grad]
+        return 0 * torch.stack(parts).sum()
+
+
+def matching_loss(drawn_BTCHW: Tensor, fake_BTCHW: Tensor, real_BTCHW: Tensor) -> Tensor:
+    """Return the loss of each sample [B] whose gradient is the distance of critic and teacher, by the teacher's error.
+
+    Args:
+        drawn_BTCHW: the student's samples, with a gradient.
+        fake_BTCHW: clean latents by the critic.
+        real_BTCHW: clean latents by the teacher.
+    """
+    with torch.no_grad():
+        error_B = (drawn_BTCHW - real_BTCHW).abs().flatten(1).mean(dim=1) + _SMALLEST
+        target_BTCHW = drawn_BTCHW - (fake_BTCHW - real_BTCHW) / error_B.view(-1, 1, 1, 1, 1)
+    return (drawn_BTCHW - target_BTCHW).square().flatten(1).mean(dim=1) / 2
+
+
+def critic_of(teacher: ShotDecoder, config: ShotDecoderConfig, rank: int, seed: int) -> ShotDecoder:
+    """Return a critic that shares the teacher's weights, with adapters of its own, in float32, without an effect yet.
+
+    Args:
+        teacher: without adapters.
+        seed: of the adapters' first values: a run begun again has to have the same.
+    """
+    critic = deepcopy(teacher, {id(parameter): parameter for parameter in teacher.parameters()})
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(seed)
+        add_lora(critic, config.model_copy(update={"lora_rank": rank, "lora_alpha": rank}), _CRITIC_TARGETS)
+    for name, parameter in critic.named_parameters():
+        is_adapter = ".lora_" in name
+        parameter.requires_grad_(is_adapter)
+        if is_adapter:
+            parameter.data = parameter.data.float()
+    return critic
+
+
+@contextmanager
+def without_gradient() -> Iterator[None]:
+    """Compute without gradients in the block, and forget the weights that autocast has cast in it.
+
+    Autocast keeps such a cast until the end of the forward pass. Without a gradient, it would cut off the weight from
+    a later call with one.
+    """
+    with torch.no_grad():
+        yield
+    torch.clear_autocast_cache()
+
+
+def _without_teacher(_module: nn.Module, state: dict[str, Any], prefix: str, _local: dict[str, Any]) -> None:
+    """Remove the teacher from a state: its weights are in it as the critic's, and would be saved twice."""
+    for name in [name for name in state if name.startswith(f"{prefix}teacher.")]:
+        del state[name]
