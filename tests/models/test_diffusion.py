@@ -131,6 +131,17 @@ def test_an_ode_run_equals_the_solver_of_the_paper_and_draws_noise_once(steps: i
     np.testing.assert_allclose(run(steps=steps, sampler="ode").numpy(), x, atol=2e-5)
 
 
+@pytest.mark.parametrize("steps", [1, 4])
+def test_a_renoised_run_takes_each_clean_sample_with_fresh_noise_to_the_next_timestep(steps: int):
+    generator = torch.Generator().manual_seed(5)
+    clean = np.zeros((1, *SHAPE))
+    for time in range(999, -1, -1000 // steps):
+        noise = torch.randn(1, *SHAPE, generator=generator).double().numpy()
+        x = math.sqrt(ABAR[time]) * clean + math.sqrt(1 - ABAR[time]) * noise
+        clean = math.sqrt(ABAR[time]) * x - math.sqrt(1 - ABAR[time]) * toy_np(x, time, 0.3 + 0.2)
+    np.testing.assert_allclose(run(steps=steps, sampler="renoise").numpy(), clean, atol=2e-5)
+
+
 def test_more_steps_of_the_ode_come_closer_to_its_solution():
     solution = run(steps=1000, sampler="ode")
     errors = [float((run(steps=steps, sampler="ode") - solution).abs().mean()) for steps in (10, 20, 40)]

@@ -15,7 +15,9 @@ from models.game_model import make_trainable
 from models.shot_decoder import unfreeze_for_joint
 from tests.support.networks.tiny_models import tiny_checkpoint
 from training.config import LoopSettings
-from training.optimizer import MovingAverage, learning_rate, make_optimizer, parameter_groups
+from training.learner import Learner
+from training.optimizer import MovingAverage, Pace, Paced, learning_rate, make_optimizer, parameter_groups
+from training.processes import new_accelerator
 
 
 def loop(**changes: Any) -> LoopSettings:
@@ -62,6 +64,48 @@ def test_norms_adaln_biases_and_embeddings_are_not_decayed() -> None:
         "game_model.input_resampler.0.bias",
     } <= second
     assert any(name.startswith("encoder.") for name in first)
+
+
+class Pair(Paced):
+    """Network with a part that learns in each third step, and one that learns three times as fast."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slow, self.fast, self.frozen = nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 3)
+        self.frozen.requires_grad_(False)
+        self.paces = {"slow": Pace(every=3), "fast": Pace(rate=3.0)}
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_parts_learn_at_their_own_paces(optimizer: str) -> None:
+    torch.manual_seed(0)
+    pair = Pair()
+    learner = Learner(pair, (), loop(optimizer=optimizer, weight_decay=0.1), new_accelerator())
+    moved: dict[str, list[float]] = {"slow": [], "fast": []}
+    states = []
+    for step in range(6):
+        for parameter in pair.parameters():
+            parameter.grad = torch.ones_like(parameter) if parameter.requires_grad else None
+        before = {part: getattr(pair, part).bias.detach().clone() for part in moved}
+        learner.update(0.1, skipped=False, step=step)
+        for part, distances in moved.items():
+            distances.append(float((getattr(pair, part).bias - before[part]).abs().max().detach()))
+        states.append(float(learner.optimizer.state[pair.slow.bias]["step"]))
+    assert moved["slow"] == pytest.approx([0.1, 0, 0, 0.1, 0, 0], abs=1e-4)
+    assert moved["fast"] == pytest.approx([0.3] * 6, rel=1e-3)
+    assert states == [1, 1, 1, 2, 2, 2]  # its averages rest too
+
+
+def test_the_gradient_of_each_part_is_clipped_by_its_own_norm() -> None:
+    pair = Pair()
+    learner = Learner(pair, (), loop(), new_accelerator())
+    for part, size in (("slow", 100.0), ("fast", 0.01)):
+        for parameter in getattr(pair, part).parameters():
+            parameter.grad = size * torch.ones_like(parameter)
+    norm = learner.clip(1.0)
+    assert norm == pytest.approx(100.0 * 12**0.5, rel=1e-4)
+    assert float(pair.slow.bias.grad[0]) == pytest.approx(12**-0.5, rel=1e-3)
+    assert float(pair.fast.bias.grad[0]) == pytest.approx(0.01)
 
 
 def test_muon_moves_a_matrix_alike_in_all_directions_and_adamw_the_rest() -> None:

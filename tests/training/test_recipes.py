@@ -98,6 +98,7 @@ def test_a_file_changes_single_keys(tmp_path: Path) -> None:
         ("[game.windows]\nmost_turns = 9\n", "model.game_model.window_turns = 5: reduce most_turns"),
         ("[game.loop\n", "cannot be read"),
         ("[adapt]\npredictions = 'folds'\n", "adapt.predictions"),
+        ("[distill]\ndenoising_steps = 3\n", "steps must divide 1000, unlike 3"),
     ],
 )
 def test_invalid_values_are_named_with_their_file(tmp_path: Path, text: str, said: str) -> None:
@@ -151,7 +152,11 @@ def changed(**changes: Any) -> list[str]:
         ({"game": {"windows": {"most_gap": 2}}}, ["game"]),
         ({"game": {"history_noise": 0.5}}, ["game"]),
         ({"adapt": {"predictions": "rollout"}}, ["adapt"]),
-        ({"features": {"tiled": True}}, ["warm-up", "joint", "adapt"]),  # these are trained on other latents
+        ({"features": {"tiled": True}}, ["warm-up", "joint", "adapt", "guide"]),  # these are trained on other latents
+        ({"distill": {"guide": {"learning_rate": 1e-6}}}, ["guide"]),
+        ({"distill": {"guidance": 3.0}}, ["guide"]),
+        ({"distill": {"loop": {"learning_rate": 1e-6}, "denoising_steps": 8, "critic_rate": 2.0}}, ["distill"]),
+        ({"distill": {"generator_every": 1}}, ["distill"]),
         ({"validation": {"clips": 3}}, []),
     ],
 )

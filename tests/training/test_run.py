@@ -38,7 +38,7 @@ from tests.support.networks.small_run import (
 from tests.support.networks.tiny_models import brief_checkpoint, copy_of_tiny
 from training.config import Precision, Recipe
 from training.data.shards import open_shards
-from training.recipes import PHASES, merged, tiny
+from training.recipes import ALL, merged, tiny
 from training.run import TrainingRun
 from training.run_folder import RunFolder
 from training.snapshots import take_snapshot
@@ -69,7 +69,7 @@ def test_every_phase_trains_looks_and_leaves_a_checkpoint_that_plays(whole: tupl
     folder, reports = whole
     assert not (folder / ".start-k1ll3d").exists()
     assert [(report.phase, report.step) for report in reports] == [
-        (phase, step) for phase in PHASES for step in range(1, (2 if phase == "warm-up" else STEPS) + 1)
+        (phase, step) for phase in ALL for step in range(1, (2 if phase == "warm-up" else STEPS) + 1)
     ]
     last = {report.phase: report.figures for report in reports}
     assert {"val/loss", "val/loss_099", "val/loss_899"} <= last["joint"].keys()

@@ -173,8 +173,13 @@ class DistillPhase:
         inner = network.module if isinstance(network, DistributedDataParallel) else network
         assert isinstance(inner, GuideNetworks | FewStepNetworks)
         decode = preview_decoder(self.checkpoint, device)
-        many = self.checkpoint.config.sampling.replaced(steps=self.validation.denoising_steps)
-        few = self.config.sampling if self.name == "distill" else many.replaced(guidance=1.0)
+        own, steps = self.checkpoint.config.sampling, self.validation.denoising_steps
+        if self.name == "guide":
+            assert self.config.distilled
+            many = own.replaced(steps=steps, guidance=self.config.distilled.guidance)
+            few = many.replaced(guidance=1.0)
+        else:
+            many, few = own.replaced(steps=steps), self.config.sampling
         (absent_LD,) = self.shown.absent.values()
 
         def drawn(item: int) -> Tensor:

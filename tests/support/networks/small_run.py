@@ -59,6 +59,7 @@ def small_recipe(**changes: Any) -> Recipe:
         "shot": {"warm_up": {**loop, "steps": 2}, "joint": loop},
         "game": {"loop": loop, "windows": {"most_turns": 3}},
         "adapt": {"loop": loop},
+        "distill": {"guide": {**loop, "steps": 2}, "loop": loop, "generator_every": 2, "critic_rank": 4},
         "validation": {"denoising_steps": 2, "pictures": 0, "clips": 2},
     }
     return Recipe.model_validate(merged(merged(tiny().model_dump(), base), changes))

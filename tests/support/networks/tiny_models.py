@@ -6,11 +6,14 @@ import shutil
 from pathlib import Path
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from models.checkpoint import ADAPTER, DECODER_LORA
 from models.config import inside_id, mini_config, tiny_config
 from models.untrained import new_checkpoint
+from models.weights import write_tensors
 from tests.support.shared_folders import shared_folder
 
 
@@ -30,6 +33,27 @@ def brief_checkpoint() -> Path:
 def mini_checkpoint() -> Path:
     """Return an untrained checkpoint of the size `mini`, shared: copy it before changing it."""
     return shared_folder("mini-checkpoint", lambda folder: new_checkpoint(folder, mini_config()))
+
+
+def adapted_checkpoint() -> Path:
+    """Return a tiny checkpoint with shots of 17 frames of 32x48, which looks as if it had been trained to the end."""
+
+    def make(folder: Path) -> None:
+        tiny = tiny_config()
+        shot = tiny.shot_decoder.model_copy(update={"height": 32, "width": 48})
+        new_checkpoint(folder, tiny.replaced(shot_decoder=shot), seed=1)
+        generator = torch.Generator().manual_seed(2)
+        for path in (folder / ADAPTER, folder / DECODER_LORA):
+            with safe_open(path, "pt") as file:
+                metadata = file.metadata()
+            tensors = {
+                name: tensor + 0.02 * torch.randn(tensor.shape, generator=generator) * ("lora_" in name)
+                for name, tensor in load_file(path).items()
+            }
+            write_tensors(tensors, path, metadata)
+        (folder / "trained.json").write_text('{"phases": [{"phase": "adapt", "step": 9, "steps": 9}]}')
+
+    return shared_folder("adapted-checkpoint", make)
 
 
 def copy_of_tiny(folder: Path) -> Path:
