@@ -119,8 +119,8 @@ def full() -> Recipe:
             loop=LoopSettings(
                 steps=1000,
                 learning_rate=5e-5,
-                **{**shots, **_OF_DMD, "batch_size": 64, "micro_batch": 1, "weight_decay": 0.01, "ema_decay": 0.99},
-                snapshot_every=200,
+                **{**shots, **_OF_DMD, "batch_size": 64, "micro_batch": 1, "weight_decay": 0.01, "ema_decay": 0.99}
+                | {"validate_every": 200, "snapshot_every": 200},  # the best step is seldom the last
             ),
             precision="fp16",
         ),
@@ -230,7 +230,10 @@ def mini() -> Recipe:
         distill=DistillPhaseSettings(
             guide=LoopSettings(steps=1000, learning_rate=1e-3, optimizer="muon", **common),
             loop=LoopSettings(
-                steps=1000, learning_rate=1e-4, **{**common, **_OF_DMD, "batch_size": 16, "ema_decay": 0.99}
+                steps=1000,
+                learning_rate=1e-4,
+                **{**common, **_OF_DMD, "batch_size": 16, "ema_decay": 0.99}
+                | {"validate_every": 200, "snapshot_every": 200},
             ),
             precision="auto",
         ),
@@ -347,8 +350,12 @@ def ingredients_of(recipe: Recipe, phase: str) -> dict[str, Any]:
     loops = dict.fromkeys(_LOOPS, dict.fromkeys(ADJUSTABLE_SETTINGS, True))
     left_out: dict[str, object] = {**loops, "gradient_checkpointing": True}
     left_out |= dict.fromkeys(_OF_OTHER_PART.get(phase, ()), True)
-    tiled = ON_TILES if recipe.features.tiled and phase in sections and phase != "distill" else {}
-    return {**section.model_dump(mode="json", exclude=merged(section.unset_later_keys(), left_out)), **tiled}
+    others: dict[str, Any] = (
+        dict(ON_TILES) if recipe.features.tiled and phase in sections and phase != "distill" else {}
+    )
+    if section is recipe.distill and recipe.adapt.predictions != "own":
+        others["predictions"] = recipe.adapt.predictions
+    return {**section.model_dump(mode="json", exclude=merged(section.unset_later_keys(), left_out)), **others}
 
 
 def without_steps(made_from: Mapping[str, Any]) -> dict[str, Any]:

@@ -151,7 +151,7 @@ def changed(**changes: Any) -> list[str]:
         ({"shot": {"joint": {"save_every": 7, "save_minutes": 5, "loader_workers": 2}}}, []),
         ({"game": {"windows": {"most_gap": 2}}}, ["game"]),
         ({"game": {"history_noise": 0.5}}, ["game"]),
-        ({"adapt": {"predictions": "rollout"}}, ["adapt"]),
+        ({"adapt": {"predictions": "rollout"}}, ["adapt", "guide", "distill"]),
         ({"features": {"tiled": True}}, ["warm-up", "joint", "adapt", "guide"]),  # these are trained on other latents
         ({"distill": {"guide": {"learning_rate": 1e-6}}}, ["guide"]),
         ({"distill": {"guidance": 3.0}}, ["guide"]),
