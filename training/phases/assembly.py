@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import torch
@@ -15,7 +16,6 @@ from models.game_model import GameModel, make_trainable, mistral_of
 from models.prompt_batch import FLEX_BLOCK, pack_attention
 from models.shot_decoder import (
     ShotDecoder,
-    latent_shape,
     merge_lora,
     unfreeze_for_adaptation,
     unfreeze_for_joint,
@@ -158,18 +158,14 @@ def guide_phase(
 ) -> DistillPhase:
     """Return the first part of phase d; arguments as in `adapt_phase`."""
     teacher, student, absent_LD = _pair(recipe, checkpoint)
-    absent, seed = {"predictions": absent_LD}, recipe.distill.guide.seed
-    shown, held_out = _shown(train, absent), _shown(val, absent, train)
-
-    def examples(turns: Sequence[RecordedTurn], number: int) -> ShotExamples:
-        return ShotExamples(_instructed(turns), train.cache, absent, seed=part_seed(seed, number))
-
+    shots = partial(_predicted, config, absent_LD)
+    seed = recipe.distill.guide.seed
     return DistillPhase(
         "guide",
         guide_networks(recipe, checkpoint.config, teacher, student, absent_LD),
-        by_dataset(train.catalog, examples),
-        shown,
-        held_out,
+        by_dataset(train.catalog, lambda turns, number: shots(turns, train.cache, part_seed(seed, number))),
+        shots(train.catalog.turns, train.cache),
+        shots(val.catalog.turns if val else (), (val or train).cache),
         recipe.validation,
         checkpoint,
         config,
@@ -182,17 +178,17 @@ def distill_phase(
 ) -> DistillPhase:
     """Return the second part of phase d; arguments as in `adapt_phase`."""
     teacher, student, absent_LD = _pair(recipe, checkpoint)
-    settings, shape = recipe.distill, latent_shape(student)
+    shots, settings = partial(_predicted, config, absent_LD), recipe.distill
 
-    def examples(turns: Sequence[RecordedTurn], number: int, cache: FeatureCache = train.cache) -> DistillExamples:
-        return DistillExamples(_instructed(turns), cache, shape, settings, part_seed(settings.loop.seed, number))
+    def examples(turns: Sequence[RecordedTurn], number: int) -> DistillExamples:
+        return DistillExamples(shots(turns, train.cache, part_seed(settings.loop.seed, number)), settings)
 
     return DistillPhase(
         "distill",
         few_step_networks(recipe, checkpoint.config, teacher, student),
         by_dataset(train.catalog, examples),
-        _shown(train, {"predictions": absent_LD}),
-        examples(val.catalog.turns if val else (), 0, (val or train).cache),
+        shots(train.catalog.turns, train.cache),
+        DistillExamples(shots(val.catalog.turns if val else (), (val or train).cache), settings),
         recipe.validation,
         checkpoint,
         config,
@@ -208,11 +204,12 @@ def _pair(recipe: Recipe, checkpoint: Checkpoint) -> tuple[ShotDecoder, ShotDeco
     return checkpoint.shot_decoder("cpu", frozen), checkpoint.shot_decoder("cpu", frozen, torch.float32), absent_LD
 
 
-def _shown(split: SplitData | None, absent: Mapping[str, torch.Tensor], other: SplitData | None = None) -> ShotExamples:
-    """Return the predicted shots of a split with their latents; empty without one."""
-    data = split or other
-    assert data
-    return ShotExamples(_instructed(split.catalog.turns) if split else [], data.cache, absent)
+def _predicted(
+    config: ModelConfig, absent_LD: torch.Tensor, turns: Iterable[RecordedTurn], cache: FeatureCache, seed: int = 0
+) -> ShotExamples:
+    """Return shots with the game model's predictions as their only condition, which is never dropped."""
+    continues = config.shot_decoder.continues
+    return ShotExamples(_instructed(turns), cache, {"predictions": absent_LD}, seed=seed, continues=continues)
 
 
 def guide_networks(

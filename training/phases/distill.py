@@ -34,9 +34,7 @@ from models.shot_decoder import ShotDecoder
 from pipeline.core.errors import UserError
 from pipeline.core.ingredients import read_note
 from training.config import DistillPhaseSettings, ValidationSettings
-from training.data.feature_cache import FeatureCache
 from training.data.order import Examples, Position, chooser, generator, spread, stratified
-from training.data.turns import RecordedTurn
 from training.phase import ALONE, Share
 from training.phases.collapse import compared
 from training.phases.distill_networks import (
@@ -62,56 +60,50 @@ DistillBatch = NoisedShots | FewStepShots
 
 
 class DistillExamples:
-    """Examples of few steps: predicted shot tokens of a split's turns, and noise.
+    """Examples of few steps: the conditions of shots, and noise.
 
     Args:
-        cache: feature cache with `predictions`.
-        shape: of the latents of a shot, (T, C, H, W).
+        shots: recorded shots, of which the conditions are taken; the noise has a seed apart from theirs.
     """
 
-    def __init__(
-        self,
-        turns: Sequence[RecordedTurn],
-        cache: FeatureCache,
-        shape: tuple[int, int, int, int],
-        settings: DistillPhaseSettings,
-        seed: int = 0,
-    ) -> None:
-        self.turns, self.cache, self.shape, self.settings, self.seed = turns, cache, shape, settings, seed
+    def __init__(self, shots: ShotExamples, settings: DistillPhaseSettings) -> None:
+        self.shots, self.settings = shots, settings
 
     def __len__(self) -> int:
-        return len(self.turns)
+        return len(self.shots)
 
     def __getitem__(self, position: Position) -> FewStepShot:
         """Return a training example. All examples of a step have as many denoising steps, so that no process waits."""
-        settings, drawn = self.settings, generator(self.seed, position)
+        settings, drawn = self.settings, generator(self.shots.seed + 1, position)
         steps = 1 + chooser(settings.loop.seed, Position(position.step, 0))(settings.denoising_steps)
         first, last = SCORED
         timesteps = [first + int((last - first + 1) * stratified(position, drawn)) for _ in range(2)]
         teaches = position.step % settings.generator_every == 0
-        return self._example(position.item, drawn, steps, timesteps, teaches=teaches)
+        return _example(self.shots[position], drawn, steps, timesteps, teaches=teaches)
 
     def at_noise_level(self, item: int, timestep: int) -> FewStepShot:
         """Return a validation example of all denoising steps, with noise that depends on the item alone."""
-        drawn, steps = generator(0, Position(0, item)), self.settings.denoising_steps
-        return self._example(item, drawn, steps, [timestep, timestep], teaches=False)
+        drawn, steps = generator(1, Position(0, item)), self.settings.denoising_steps
+        return _example(self.shots.at_noise_level(item, timestep), drawn, steps, [timestep, timestep], teaches=False)
 
-    def _example(
-        self, item: int, drawn: torch.Generator, steps: int, timesteps: Sequence[int], *, teaches: bool
-    ) -> FewStepShot:
-        turn, shape = self.turns[item], self.shape
-        noises_KTCHW = torch.randn(steps, *shape, generator=drawn)
-        student_noise_TCHW, critic_noise_TCHW = torch.randn(2, *shape, generator=drawn)
-        return FewStepShot(
-            self.cache.get("predictions", turn.clip_id),
-            turn.sample.motion.scope_px,
-            noises_KTCHW,
-            student_noise_TCHW,
-            timesteps[0],
-            critic_noise_TCHW,
-            timesteps[1],
-            teaches,
-        )
+
+def _example(
+    shot: NoisedShot, drawn: torch.Generator, steps: int, timesteps: Sequence[int], *, teaches: bool
+) -> FewStepShot:
+    shape, (tokens_LD,) = shot.latents_TCHW.shape, shot.conditions
+    noises_KTCHW = torch.randn(steps, *shape, generator=drawn)
+    student_noise_TCHW, critic_noise_TCHW = torch.randn(2, *shape, generator=drawn)
+    return FewStepShot(
+        tokens_LD,
+        shot.scope_px,
+        noises_KTCHW,
+        student_noise_TCHW,
+        timesteps[0],
+        critic_noise_TCHW,
+        timesteps[1],
+        teaches,
+        shot.before_CHW,
+    )
 
 
 @dataclass(eq=False)
@@ -186,6 +178,8 @@ class DistillPhase:
             (tokens_LD,), scope_px = self.shown.conditions(item), self.shown.turns[item].sample.motion.scope_px
             tokens = tokens_LD[None].to(device).float(), absent_LD[None].to(device).float()
             scope_B = torch.tensor([scope_px]) if inner.motion_scope else None
+            before_CHW = self.shown.before(item)
+            before_BCHW = None if before_CHW is None else before_CHW[None].to(device)
 
             def by(decoder: ShotDecoder, sampling: Sampling) -> Tensor:
                 guidance = Guidance(self.config.conventions.guidance, sampling.guidance, sampling.guided)
@@ -197,6 +191,7 @@ class DistillPhase:
                     steps=sampling.steps,
                     guidance=guidance,
                     sampler=sampling.sampler,
+                    before_BCHW=before_BCHW,
                 )
 
             latents_BTCHW = torch.cat([by(inner.teacher, many), by(inner.student, few)])

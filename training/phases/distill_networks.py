@@ -52,6 +52,29 @@ _CRITIC_TARGETS = (*ATTENTION, "proj_out")
 _SMALLEST = 1e-6
 
 
+@dataclass(frozen=True, eq=False)
+class Condition:
+    """What a shot decoder draws by; each as in `denoise`."""
+
+    tokens_BLD: Tensor
+    scope_B: Tensor | None
+    before_BCHW: Tensor | None
+
+    def velocity(self, decoder: ShotDecoder, noised_BTCHW: Tensor, timesteps_B: Tensor) -> Tensor:
+        """Return the velocity that a decoder predicts, [B, T, C, H, W]."""
+        return denoise(decoder, noised_BTCHW, self.tokens_BLD, timesteps_B, self.scope_B, self.before_BCHW)
+
+    def clean(self, decoder: ShotDecoder, noised_BTCHW: Tensor, timesteps_B: Tensor) -> Tensor:
+        """Return the clean latents that a decoder predicts, [B, T, C, H, W]."""
+        return clean(noised_BTCHW, self.velocity(decoder, noised_BTCHW, timesteps_B), timesteps_B)
+
+    def guided(self, unconditional_LD: Tensor) -> Condition:
+        """Return the condition of both halves of guidance, without the shot tokens first."""
+        both_BLD = torch.cat([unconditional_LD.expand_as(self.tokens_BLD), self.tokens_BLD])
+        scope_B = None if self.scope_B is None else self.scope_B.repeat(2)
+        return Condition(both_BLD, scope_B, None if self.before_BCHW is None else self.before_BCHW.repeat(2, 1, 1, 1))
+
+
 class GuideNetworks(nn.Module):
     """Student of guidance, beside its teacher.
 
@@ -81,18 +104,18 @@ class GuideNetworks(nn.Module):
     def forward(self, batch: NoisedShots) -> dict[str, Tensor]:
         """Return the squared distance of each example [B] to the guided velocity."""
         noised_BTCHW = noised(batch.latents_BTCHW, batch.noise_BTCHW, batch.timesteps_B)
-        tokens_BLD, scope_B = batch.conditions[0].float(), batch.scope_B if self.motion_scope else None
+        scope_B = batch.scope_B if self.motion_scope else None
+        condition = Condition(batch.conditions[0].float(), scope_B, batch.before_BCHW)
         with without_gradient():
-            target_BTCHW = self.guided(noised_BTCHW, tokens_BLD, batch.timesteps_B, scope_B)
-        found_BTCHW = denoise(self.student, noised_BTCHW, tokens_BLD, batch.timesteps_B, scope_B)
+            target_BTCHW = self.guided(condition, noised_BTCHW, batch.timesteps_B)
+        found_BTCHW = condition.velocity(self.student, noised_BTCHW, batch.timesteps_B)
         return {"loss": (found_BTCHW - target_BTCHW).square().flatten(1).mean(dim=1)}
 
-    def guided(self, noised_BTCHW: Tensor, tokens_BLD: Tensor, timesteps_B: Tensor, scope_B: Tensor | None) -> Tensor:
+    def guided(self, condition: Condition, noised_BTCHW: Tensor, timesteps_B: Tensor) -> Tensor:
         """Return the teacher's guided velocity [B, T, C, H, W]."""
-        both_BLD = torch.cat([self.unconditional_LD.expand_as(tokens_BLD), tokens_BLD])
-        scopes_B = None if scope_B is None else scope_B.repeat(2)
-        doubled = noised_BTCHW.repeat(2, 1, 1, 1, 1), both_BLD, timesteps_B.repeat(2), scopes_B
-        without_BTCHW, with_BTCHW = denoise(self.teacher, *doubled).chunk(2)
+        both = condition.guided(self.unconditional_LD)
+        found_BTCHW = both.velocity(self.teacher, noised_BTCHW.repeat(2, 1, 1, 1, 1), timesteps_B.repeat(2))
+        without_BTCHW, with_BTCHW = found_BTCHW.chunk(2)
         scales_B1111 = self.scales_t[timesteps_B].view(-1, 1, 1, 1, 1)
         return without_BTCHW + scales_B1111 * (with_BTCHW - without_BTCHW)
 
@@ -111,6 +134,8 @@ class FewStepShot:
     critic_timestep: int
     teaches: bool
     """Whether the student learns from it; the critic always does. Equal for all examples of a step, as is K."""
+    before_CHW: Tensor | None = None
+    """The `ending` of the shot before, as in `NoisedShot`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,6 +150,7 @@ class FewStepShots(TensorBatch):
     critic_noise_BTCHW: Tensor
     critic_timesteps_B: Tensor
     teaches: bool
+    before_BCHW: Tensor | None = None
 
     @classmethod
     def of(cls, examples: Sequence[FewStepShot]) -> Self:
@@ -145,6 +171,7 @@ class FewStepShots(TensorBatch):
             stacked("critic_noise_TCHW"),
             numbers("critic_timestep"),
             examples[0].teaches,
+            None if examples[0].before_CHW is None else stacked("before_CHW"),
         )
 
 
@@ -179,12 +206,13 @@ class FewStepNetworks(Paced):
 
         A batch that does not teach the student has the critic's loss alone.
         """
-        condition = batch.tokens_BLD.float(), batch.scope_B if self.motion_scope else None
-        drawn_BTCHW = self.drawn(batch.noises_BKTCHW, *condition, learns=batch.teaches)
-        critic_B = self._denoising_loss(batch, drawn_BTCHW.detach(), condition)
+        scope_B = batch.scope_B if self.motion_scope else None
+        condition = Condition(batch.tokens_BLD.float(), scope_B, batch.before_BCHW)
+        drawn_BTCHW = self.drawn(condition, batch.noises_BKTCHW, learns=batch.teaches)
+        critic_B = self._denoising_loss(batch, condition, drawn_BTCHW.detach())
         student_B, apart_B = torch.zeros_like(critic_B), torch.zeros_like(critic_B)
         if batch.teaches:
-            student_B, apart_B = self._matching(batch, drawn_BTCHW, condition)
+            student_B, apart_B = self._matching(batch, condition, drawn_BTCHW)
         loss_B = critic_B + student_B
         if self.training and not batch.teaches:
             loss_B = loss_B + self._untouched()
@@ -192,9 +220,7 @@ class FewStepNetworks(Paced):
         shares = {"share/critic": torch.ones_like(critic_B), "share/student": teaches_B, "share/apart": teaches_B}
         return {"loss": loss_B, "loss/critic": critic_B, "loss/student": student_B, "loss/apart": apart_B, **shares}
 
-    def drawn(
-        self, noises_BKTCHW: Tensor, tokens_BLD: Tensor, scope_B: Tensor | None, *, learns: bool = False
-    ) -> Tensor:
+    def drawn(self, condition: Condition, noises_BKTCHW: Tensor, *, learns: bool = False) -> Tensor:
         """Draw samples of the student, [B, T, C, H, W], in as many of the sampler's steps as there are noises.
 
         Args:
@@ -206,43 +232,24 @@ class FewStepNetworks(Paced):
             timesteps_B = torch.full_like(noises_BKTCHW[:, 0, 0, 0, 0, 0], timestep, dtype=torch.long)
             noised_BTCHW = noised(clean_BTCHW, noises_BKTCHW[:, number], timesteps_B)
             with nullcontext() if number == last and learns else without_gradient():
-                clean_BTCHW = self._clean(self.student, noised_BTCHW, tokens_BLD, timesteps_B, scope_B)
+                clean_BTCHW = condition.clean(self.student, noised_BTCHW, timesteps_B)
         return clean_BTCHW
 
-    def _denoising_loss(
-        self, batch: FewStepShots, drawn_BTCHW: Tensor, condition: tuple[Tensor, Tensor | None]
-    ) -> Tensor:
+    def _denoising_loss(self, batch: FewStepShots, condition: Condition, drawn_BTCHW: Tensor) -> Tensor:
         """Return the critic's loss on samples of the student."""
         timesteps_B, noise_BTCHW = batch.critic_timesteps_B, batch.critic_noise_BTCHW
-        tokens_BLD, scope_B = condition
-        noised_BTCHW = noised(drawn_BTCHW, noise_BTCHW, timesteps_B)
-        found_BTCHW = denoise(self.critic, noised_BTCHW, tokens_BLD, timesteps_B, scope_B)
+        found_BTCHW = condition.velocity(self.critic, noised(drawn_BTCHW, noise_BTCHW, timesteps_B), timesteps_B)
         return v_loss(found_BTCHW, drawn_BTCHW, noise_BTCHW, timesteps_B)
 
-    def _matching(
-        self, batch: FewStepShots, drawn_BTCHW: Tensor, condition: tuple[Tensor, Tensor | None]
-    ) -> tuple[Tensor, Tensor]:
+    def _matching(self, batch: FewStepShots, condition: Condition, drawn_BTCHW: Tensor) -> tuple[Tensor, Tensor]:
         """Return the student's loss, and the distance of critic and teacher, which is 0 while the critic is flat."""
-        timesteps_B, (tokens_BLD, scope_B) = batch.student_timesteps_B, condition
+        timesteps_B = batch.student_timesteps_B
         with without_gradient():
             noised_BTCHW = noised(drawn_BTCHW, batch.student_noise_BTCHW, timesteps_B)
-            real_BTCHW, fake_BTCHW = (
-                self._clean(network, noised_BTCHW, tokens_BLD, timesteps_B, scope_B)
-                for network in (self.teacher, self.critic)
-            )
+            networks = self.teacher, self.critic
+            real_BTCHW, fake_BTCHW = (condition.clean(each, noised_BTCHW, timesteps_B) for each in networks)
             apart_B = (fake_BTCHW - real_BTCHW).abs().flatten(1).mean(dim=1)
         return matching_loss(drawn_BTCHW, fake_BTCHW, real_BTCHW), apart_B
-
-    def _clean(
-        self,
-        network: ShotDecoder,
-        noised_BTCHW: Tensor,
-        tokens_BLD: Tensor,
-        timesteps_B: Tensor,
-        scope_B: Tensor | None,
-    ) -> Tensor:
-        velocity_BTCHW = denoise(network, noised_BTCHW, tokens_BLD, timesteps_B, scope_B)
-        return clean(noised_BTCHW, velocity_BTCHW, timesteps_B)
 
     def _untouched(self) -> Tensor:
         """Return 0 with a gradient of 0 for the student, which processes that train together wait for."""

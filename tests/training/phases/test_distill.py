@@ -23,6 +23,7 @@ from training.config import Recipe
 from training.data.order import Batches
 from training.phases.collapse import SIGNS
 from training.phases.distill import DistillExamples, check_teacher
+from training.phases.shot import ShotExamples
 from training.run import TrainingRun
 from training.run_folder import RunFolder
 from training.snapshots import take_snapshot
@@ -128,7 +129,7 @@ def test_a_snapshot_of_it_plays(whole: tuple[Path, list[StepReport]]) -> None:
 
 
 def test_all_random_numbers_come_from_the_position_and_a_step_shares_its_length() -> None:
-    settings, shape = recipe().distill, (2, 3, 4, 4)
+    settings = recipe().distill
 
     class Turn:
         clip_id = "one"
@@ -138,10 +139,11 @@ def test_all_random_numbers_come_from_the_position_and_a_step_shares_its_length(
                 scope_px = 5.0
 
     class Cache:
-        def get(self, _name: str, _clip: str) -> torch.Tensor:
-            return torch.zeros(2, 3)
+        def get(self, name: str, _clip: str) -> torch.Tensor:
+            return torch.zeros(2, 2, 3, 4, 4) if name == "latents" else torch.zeros(2, 3)
 
-    examples = DistillExamples([Turn()] * 6, Cache(), shape, settings, seed=1)  # type: ignore[list-item, arg-type]
+    absent = {"predictions": torch.zeros(2, 3)}
+    examples = DistillExamples(ShotExamples([Turn()] * 6, Cache(), absent, seed=1), settings)  # type: ignore[list-item, arg-type]
     lengths = set()
     for batch in Batches(6, 4, 0, steps=range(40)):
         found = [examples[position] for position in batch]

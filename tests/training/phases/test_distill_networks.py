@@ -19,6 +19,7 @@ from training.config import LoopSettings, Recipe
 from training.learner import Learner
 from training.phases.assembly import few_step_networks, guide_networks
 from training.phases.distill_networks import (
+    Condition,
     FewStepNetworks,
     FewStepShot,
     FewStepShots,
@@ -124,7 +125,7 @@ def test_the_target_is_the_guided_velocity_of_the_sampler() -> None:
     sample(spy, latent_shape(teacher), tokens, networks.unconditional_LD[None], scope, **options)  # type: ignore[arg-type]
     for latents, timesteps, expected in seen:
         with torch.no_grad():
-            found = networks.guided(latents, tokens, timesteps, scope)
+            found = networks.guided(Condition(tokens, scope, None), latents, timesteps)
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
@@ -174,7 +175,7 @@ def test_few_steps_are_drawn_in_training_as_in_play() -> None:
         spy, shape, condition[0], condition[0], condition[1],
         generator=torch.Generator().manual_seed(seed), steps=4, guidance=Guidance("constant", 1.0), sampler="renoise",
     )  # fmt: skip
-    assert torch.equal(networks.drawn(noises, *condition), played)
+    assert torch.equal(networks.drawn(Condition(*condition, None), noises), played)
     assert called == networks.timesteps == timesteps_of(4) == [999, 749, 499, 249]
 
 
@@ -282,7 +283,7 @@ def test_the_samples_of_the_student_move_to_the_distribution_of_the_teacher() ->
 
     def off() -> float:
         batch = shots(networks, 8, seed=5000)
-        return abs(float(networks.drawn(batch.noises_BKTCHW, batch.tokens_BLD, batch.scope_B).mean()))
+        return abs(float(networks.drawn(Condition(batch.tokens_BLD, batch.scope_B, None), batch.noises_BKTCHW).mean()))
 
     before = off()
     learn(networks, lambda step: shots(networks, 4, seed=40 * step, teaches=step % 2 == 0), steps=80, rate=3e-3)
