@@ -24,9 +24,9 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.flop_counter import FlopCounterMode
 
 from models.game_model import mistral_of
+from models.prompt_batch import TensorBatch
 from training.config import LoopSettings, Precision, Recipe
 from training.phases.game import GameBatch, GameTraining
-from training.phases.shot import NoisedShots
 from training.processes import FROZEN_PRECISION, resolved
 from training.recipes import ALL, RECIPES, PhaseName, loop_of, merged, read_recipe
 from training.trial import batch_of, network_of, precision_of, try_phase
@@ -95,9 +95,9 @@ def with_loops(recipe: Recipe, changes: dict[str, Any]) -> Recipe:
     return Recipe.model_validate(merged(recipe.model_dump(), sections))
 
 
-def _forward(network: nn.Module, batch: NoisedShots | GameBatch) -> Tensor:
+def _forward(network: nn.Module, batch: TensorBatch) -> Tensor:
     """Run a forward pass on tensors without values; only Mistral of the game model: query positions need values."""
-    if isinstance(batch, NoisedShots):
+    if not isinstance(batch, GameBatch):
         loss_B: Tensor = network(batch)["loss"]
         return loss_B
     assert isinstance(network, GameTraining)

@@ -72,7 +72,8 @@ class Growth(nn.Module):
     def forward(self, frames_NCHW: Tensor) -> Tensor:
         """Return [N times, C, H, W], the frames of each frame in a row."""
         _, channels, height, width = frames_NCHW.shape
-        return self.conv(frames_NCHW).reshape(-1, channels, height, width)
+        grown_NCHW: Tensor = self.conv(frames_NCHW)
+        return grown_NCHW.reshape(-1, channels, height, width)
 
 
 class TinyFrames(nn.Module):

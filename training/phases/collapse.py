@@ -39,7 +39,7 @@ def signs_of(frames_THWC: Tensor) -> Tensor:
 
 def compared(teachers: Sequence[Tensor], students: Sequence[Tensor]) -> dict[str, float]:
     """Return the mean signs of the student's clips, and with the suffix `_teacher` those of the teacher's."""
-    found = {}
+    found: dict[str, float] = {}
     for suffix, clips in (("", students), ("_teacher", teachers)):
         means = torch.stack([signs_of(clip) for clip in clips]).mean(dim=0).tolist()
         found |= {f"{sign}{suffix}": mean for sign, mean in zip(SIGNS, means, strict=True)}

@@ -29,8 +29,8 @@ D width.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Self
@@ -84,6 +84,8 @@ class GuideNetworks(nn.Module):
     """
 
     units = ("CogVideoXBlock",)
+    scales_t: Tensor
+    unconditional_LD: Tensor
 
     def __init__(
         self,
@@ -106,7 +108,7 @@ class GuideNetworks(nn.Module):
         noised_BTCHW = noised(batch.latents_BTCHW, batch.noise_BTCHW, batch.timesteps_B)
         scope_B = batch.scope_B if self.motion_scope else None
         condition = Condition(batch.conditions[0].float(), scope_B, batch.before_BCHW)
-        with without_gradient():
+        with torch.no_grad():
             target_BTCHW = self.guided(condition, noised_BTCHW, batch.timesteps_B)
         found_BTCHW = condition.velocity(self.student, noised_BTCHW, batch.timesteps_B)
         return {"loss": (found_BTCHW - target_BTCHW).square().flatten(1).mean(dim=1)}
@@ -199,7 +201,7 @@ class FewStepNetworks(Paced):
         super().__init__()
         self.student, self.critic, self.teacher = student, critic, teacher
         self.timesteps, self.paces, self.motion_scope = timesteps, paces, motion_scope
-        self.register_state_dict_post_hook(_without_teacher)
+        self.register_state_dict_post_hook(_without_teacher)  # type: ignore[no-untyped-call]
 
     def forward(self, batch: FewStepShots) -> dict[str, Tensor]:
         """Return the losses of student and critic, and their sum, for each example [B].
@@ -231,7 +233,7 @@ class FewStepNetworks(Paced):
         for number, timestep in enumerate(self.timesteps[: last + 1]):
             timesteps_B = torch.full_like(noises_BKTCHW[:, 0, 0, 0, 0, 0], timestep, dtype=torch.long)
             noised_BTCHW = noised(clean_BTCHW, noises_BKTCHW[:, number], timesteps_B)
-            with nullcontext() if number == last and learns else without_gradient():
+            with nullcontext() if number == last and learns else torch.no_grad():
                 clean_BTCHW = condition.clean(self.student, noised_BTCHW, timesteps_B)
         return clean_BTCHW
 
@@ -244,7 +246,7 @@ class FewStepNetworks(Paced):
     def _matching(self, batch: FewStepShots, condition: Condition, drawn_BTCHW: Tensor) -> tuple[Tensor, Tensor]:
         """Return the student's loss, and the distance of critic and teacher, which is 0 while the critic is flat."""
         timesteps_B = batch.student_timesteps_B
-        with without_gradient():
+        with torch.no_grad():
             noised_BTCHW = noised(drawn_BTCHW, batch.student_noise_BTCHW, timesteps_B)
             networks = self.teacher, self.critic
             real_BTCHW, fake_BTCHW = (condition.clean(each, noised_BTCHW, timesteps_B) for each in networks)
@@ -288,18 +290,6 @@ def critic_of(teacher: ShotDecoder, config: ShotDecoderConfig, rank: int, seed: 
         if is_adapter:
             parameter.data = parameter.data.float()
     return critic
-
-
-@contextmanager
-def without_gradient() -> Iterator[None]:
-    """Compute without gradients in the block, and forget the weights that autocast has cast in it.
-
-    Autocast keeps such a cast until the end of the forward pass. Without a gradient, it would cut off the weight from
-    a later call with one.
-    """
-    with torch.no_grad():
-        yield
-    torch.clear_autocast_cache()
 
 
 def _without_teacher(_module: nn.Module, state: dict[str, Any], prefix: str, _local: dict[str, Any]) -> None:

