@@ -54,7 +54,7 @@ _SMALLEST = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Condition:
-    """What a shot decoder draws by; each as in `denoise`."""
+    """Conditions of a shot decoder, each as in `denoise`."""
 
     tokens_BLD: Tensor
     scope_B: Tensor | None
@@ -135,7 +135,7 @@ class FewStepShot:
     critic_noise_TCHW: Tensor
     critic_timestep: int
     teaches: bool
-    """Whether the student learns from it; the critic always does. Equal for all examples of a step, as is K."""
+    """True if the student learns from it; the critic always does. Equal for all examples of a step, as is K."""
     before_CHW: Tensor | None = None
     """The `ending` of the shot before, as in `NoisedShot`."""
 
