@@ -120,17 +120,31 @@ class Learner:
 
     def state(self) -> dict[str, Any]:
         """Return the state to be saved."""
-        moments = self.optimizer.optimizer.state
-        is_new = not moments
+        self._make_moments()
         network, optimizer = get_state_dict(self.network, self.optimizer.optimizer, options=_TRAINED_ONLY)
-        for each in moments.values() if is_new else ():  # torch made them by a step without a gradient, which is none
-            each["step"].zero_()
         state: dict[str, Any] = {"network": network, "optimizer": optimizer, "skips": self.skips.state()}
         if self.average:
             state["average"] = self.average.state()
         if self.accelerator.scaler:
             state["scaler"] = self.accelerator.scaler.state_dict()
         return state
+
+    def _make_moments(self) -> None:
+        """Give parameters that have not moved yet their moments, all 0, so that every state has the same parts."""
+        optimizer = self.optimizer.optimizer
+        new = [each for group in optimizer.param_groups for each in group["params"] if each not in optimizer.state]
+        rates = [group["lr"] for group in optimizer.param_groups]
+        for group in optimizer.param_groups if new else ():
+            group["lr"] = 0.0
+        for parameter in new:
+            parameter.grad = torch.zeros_like(parameter)
+        if new:
+            optimizer.step()
+            optimizer.zero_grad()
+        for parameter in new:
+            optimizer.state[parameter]["step"].zero_()
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
 
     def restore(self, folder: Path, step: int) -> None:
         """Restore a saved state, but keep the loop's own settings, which a fork may have changed."""

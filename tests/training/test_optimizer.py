@@ -96,6 +96,26 @@ def test_parts_learn_at_their_own_paces(optimizer: str) -> None:
     assert states == [1, 1, 1, 2, 2, 2]  # its averages rest too
 
 
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_a_state_before_the_first_update_of_a_part_has_its_moments(optimizer: str) -> None:
+    pair = Pair()
+    learner = Learner(pair, (), loop(optimizer=optimizer), new_accelerator())
+    before = {name: each.detach().clone() for name, each in pair.named_parameters()}
+    learner.update(0.1, skipped=True, step=0)  # the gradient of the only step that teaches the slow part is not finite
+    for parameter in pair.fast.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    learner.update(0.1, skipped=False, step=1)
+    fresh = Learner(Pair(), (), loop(optimizer=optimizer), new_accelerator())
+    moments, new = (each.state()["optimizer"]["state"] for each in (learner, fresh))
+    assert {name: float(each["step"]) for name, each in moments.items()} == {
+        **dict.fromkeys(("slow.weight", "slow.bias"), 0),
+        **dict.fromkeys(("fast.weight", "fast.bias"), 1),
+    }
+    assert {name: each.keys() for name, each in moments.items()} == {name: each.keys() for name, each in new.items()}
+    moved = {name for name, each in pair.named_parameters() if not torch.equal(each, before[name])}
+    assert moved == {"fast.weight", "fast.bias"}
+
+
 def test_the_gradient_of_each_part_is_clipped_by_its_own_norm() -> None:
     pair = Pair()
     learner = Learner(pair, (), loop(), new_accelerator())
