@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from models.config import ModelConfig
 from models.engine_options import check_steps
@@ -19,6 +19,17 @@ Precision = Literal["no", "fp16", "bf16", "auto"]
 Names = Literal["joined", "apart"]
 Predictions = Literal["own", "rollout"]
 Beta = Annotated[float, Field(ge=0, lt=1)]
+
+
+def _divides(steps: int) -> int:
+    try:
+        check_steps(steps)
+    except UserError as error:
+        raise ValueError(error) from error
+    return steps
+
+
+DenoisingSteps = Annotated[int, AfterValidator(_divides)]
 Share = Field(0.1, ge=0, lt=1, description="share of examples trained without their conditions, for guidance")
 Autocast: Precision = Field(
     "no", description="precision of autocast; `auto` is bf16 if the device has it. Trained weights are always float32"
@@ -123,17 +134,8 @@ class ValidationSettings(Settings):
     clips: int = Field(64, ge=1, description="held-out clips whose loss is measured, spread over films and time")
     pictures: int = Field(4, ge=0, description="clips sampled from their conditions, always with the same seeds")
     games: int = Field(4, ge=0, description="games rolled out per split and length, on the game model's own past")
-    denoising_steps: int = Field(25, ge=1, description="denoising steps of sampled clips; a divisor of 1000")
+    denoising_steps: DenoisingSteps = Field(25, description="denoising steps of sampled clips; a divisor of 1000")
     guidance: float = Field(6.0, ge=1, description="guidance scale of sampled clips; 1 is none")
-
-    @field_validator("denoising_steps")
-    @classmethod
-    def _check_denoising_steps(cls, steps: int) -> int:
-        try:
-            check_steps(steps)
-        except UserError as error:
-            raise ValueError(error) from error
-        return steps
 
 
 class MixtureSettings(Settings):
@@ -206,17 +208,12 @@ class DistillPhaseSettings(Settings):
     guide: LoopSettings = Field(_NO_STEPS, description="first part: the student learns the guided velocity")
     guidance: float | None = Field(None, ge=1, description="guidance scale to learn; unset: the checkpoint's own")
     loop: LoopSettings = Field(_NO_STEPS, description="second part: few steps, by matching the teacher's distribution")
-    denoising_steps: int = Field(4, description="denoising steps of the result; a divisor of 1000")
+    denoising_steps: DenoisingSteps = Field(4, description="denoising steps of the result; a divisor of 1000")
     generator_every: int = Field(5, ge=1, description="the student learns in every so many-th step, the critic in each")
     critic_rate: float = Field(1.0, gt=0, description="learning rate of the critic, as a factor of the student's")
     critic_rank: int = Field(64, ge=1, le=4096, description="rank of the adapters that make the teacher the critic")
     precision: Precision = Autocast
     gradient_checkpointing: bool = Field(False, description="forward again in the backward pass: slower, less memory")
-
-    @model_validator(mode="after")
-    def _check_denoising_steps(self) -> Self:
-        check_steps(self.denoising_steps)
-        return self
 
 
 class BaselineSettings(Settings):

@@ -76,7 +76,7 @@ def test_a_checkpoint_is_sampled_as_it_says_unless_asked_otherwise(tmp_path: Pat
 @pytest.mark.parametrize(
     ("sampling", "fault"),
     [
-        ({"sampler": "euler"}, "sampling.sampler: Input should be 'sde' or 'ode'"),
+        ({"sampler": "euler"}, "sampling.sampler: Input should be 'sde', 'ode' or 'renoise'"),
         ({"steps": 30}, "steps must divide 1000"),
         ({"guided": (700, 300)}, "guided must be two rising timesteps"),
     ],

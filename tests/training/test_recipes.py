@@ -98,7 +98,7 @@ def test_a_file_changes_single_keys(tmp_path: Path) -> None:
         ("[game.windows]\nmost_turns = 9\n", "model.game_model.window_turns = 5: reduce most_turns"),
         ("[game.loop\n", "cannot be read"),
         ("[adapt]\npredictions = 'folds'\n", "adapt.predictions"),
-        ("[distill]\ndenoising_steps = 3\n", "denoising_steps must divide 1000, unlike 3"),
+        ("[distill]\ndenoising_steps = 3\n", "distill.denoising_steps: Value error, steps must divide 1000"),
     ],
 )
 def test_invalid_values_are_named_with_their_file(tmp_path: Path, text: str, said: str) -> None:
