@@ -212,6 +212,7 @@ class DistillPhaseSettings(Settings):
     generator_every: int = Field(5, ge=1, description="the student learns in every so many-th step, the critic in each")
     critic_rate: float = Field(1.0, gt=0, description="learning rate of the critic, as a factor of the student's")
     critic_rank: int = Field(64, ge=1, le=4096, description="rank of the adapters that make the teacher the critic")
+    adversarial: float = Field(0.0, ge=0, description="weight of the adversarial term in the student's loss; 0: none")
     precision: Precision = Autocast
     gradient_checkpointing: bool = Field(False, description="forward again in the backward pass: slower, less memory")
 

@@ -70,7 +70,7 @@ ON_TILES = {"tiled": True}
 _OF_OTHER_PART: Mapping[str, tuple[str, ...]] = {
     "warm-up": ("joint",),
     "joint": ("warm_up",),
-    "guide": ("loop", "denoising_steps", "generator_every", "critic_rate", "critic_rank"),
+    "guide": ("loop", "denoising_steps", "generator_every", "critic_rate", "critic_rank", "adversarial"),
     "distill": ("guide", "guidance"),
 }
 """Keys of a section that another phase alone depends on."""

@@ -265,7 +265,7 @@ def batch_of(phase: PhaseName, recipe: Recipe, count: int) -> NoisedShots | Game
     if phase == "distill":
         noises_KTCHW = latents_TCHW.expand(recipe.distill.denoising_steps, -1, -1, -1, -1)
         noised = (latents_TCHW, 500) * 2
-        return FewStepShots.of([FewStepShot(tokens_LD, 5.0, noises_KTCHW, *noised, teaches=True)] * count)
+        return FewStepShots.of([FewStepShot(latents_TCHW, tokens_LD, 5.0, noises_KTCHW, *noised, teaches=True)] * count)
     conditions: tuple[Tensor, ...] = (tokens_LD,)
     if phase in ("warm-up", "joint"):
         text_ND = torch.randn(encoder.text_tokens, encoder.text_width)

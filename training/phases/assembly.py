@@ -33,6 +33,7 @@ from training.optimizer import Pace
 from training.phases.distill import DistillExamples, DistillPhase
 from training.phases.distill_networks import FewStepNetworks, FewStepShots, GuideNetworks, critic_of
 from training.phases.game import GameExamples, GamePhase, GameTraining
+from training.phases.judge import Judge
 from training.phases.shot import NoisedShots, ShotExamples, ShotNetworks, ShotPhase
 from training.processes import frozen_dtype, training_device
 from training.recipes import PhaseName
@@ -238,8 +239,11 @@ def few_step_networks(
     if settings.gradient_checkpointing:
         critic.enable_gradient_checkpointing()
     paces = {"student": Pace(every=settings.generator_every), "critic": Pace(settings.critic_rate)}
-    timesteps = timesteps_of(settings.denoising_steps)
-    return FewStepNetworks(teacher, critic, student, timesteps, paces, motion_scope=shot.motion_scope)
+    judge = Judge(teacher, settings.loop.seed) if settings.adversarial else None
+    if judge:
+        paces["judge"] = paces["critic"]
+    few = teacher, critic, student, timesteps_of(settings.denoising_steps), paces
+    return FewStepNetworks(*few, judge, settings.adversarial, motion_scope=shot.motion_scope)
 
 
 def _prepare_pair(recipe: Recipe, config: ModelConfig, teacher: ShotDecoder, student: ShotDecoder) -> None:

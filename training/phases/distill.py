@@ -94,6 +94,7 @@ def _example(
     noises_KTCHW = torch.randn(steps, *shape, generator=drawn)
     student_noise_TCHW, critic_noise_TCHW = torch.randn(2, *shape, generator=drawn)
     return FewStepShot(
+        shot.latents_TCHW,
         tokens_LD,
         shot.scope_px,
         noises_KTCHW,

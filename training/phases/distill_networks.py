@@ -16,8 +16,9 @@ where the teacher finds them too unlikely, and the critic too likely:
     L_critic  = mean (v_f(x_t, t, c) - v(x, e, t))^2                                      x without a gradient
     L_student = mean (x - stop(x - d))^2 / 2,   d = (x_f - x_r) / (mean |x - x_r| + 1e-6)    t uniform in 20..980
 
-with x_r and x_f the clean latents that teacher and critic predict from x_t. The parts of the sum have disjoint weights,
-so one backward pass gives each its own gradient, and one optimizer trains both, at paces of their own.
+with x_r and x_f the clean latents that teacher and critic predict from x_t. `judge.py` has the adversarial term, which
+may be added. The parts of the sum have disjoint weights, so one backward pass gives each its own gradient, and one
+optimizer trains all, at paces of their own.
 
 The critic is adapters on the teacher's weights, which both share by reference. They are two modules, because gradient
 checkpointing calls a block again in the backward pass: one module with adapters switched on and off would then compute
@@ -39,40 +40,19 @@ import torch
 from torch import Tensor, nn
 
 from models.config import ShotDecoderConfig
-from models.diffusion import Guidance, clean, noised, v_loss
+from models.diffusion import Guidance, noised, v_loss
 from models.engine_options import TIMESTEPS
 from models.prompt_batch import TensorBatch
-from models.shot_decoder import ATTENTION, ShotDecoder, add_lora, denoise
+from models.shot_decoder import ATTENTION, ShotDecoder, add_lora
 from training.optimizer import Pace, Paced
+from training.phases.condition import Condition
+from training.phases.judge import HEAD, Judge
 from training.phases.shot import NoisedShots
 
 SCORED = (20, 980)
 """First and last timestep at which teacher and critic judge a sample: at the ends there is no noise, or no signal."""
 _CRITIC_TARGETS = (*ATTENTION, "proj_out")
 _SMALLEST = 1e-6
-
-
-@dataclass(frozen=True, eq=False)
-class Condition:
-    """Conditions of a shot decoder, each as in `denoise`."""
-
-    tokens_BLD: Tensor
-    scope_B: Tensor | None
-    before_BCHW: Tensor | None
-
-    def velocity(self, decoder: ShotDecoder, noised_BTCHW: Tensor, timesteps_B: Tensor) -> Tensor:
-        """Return the velocity that a decoder predicts, [B, T, C, H, W]."""
-        return denoise(decoder, noised_BTCHW, self.tokens_BLD, timesteps_B, self.scope_B, self.before_BCHW)
-
-    def clean(self, decoder: ShotDecoder, noised_BTCHW: Tensor, timesteps_B: Tensor) -> Tensor:
-        """Return the clean latents that a decoder predicts, [B, T, C, H, W]."""
-        return clean(noised_BTCHW, self.velocity(decoder, noised_BTCHW, timesteps_B), timesteps_B)
-
-    def guided(self, unconditional_LD: Tensor) -> Condition:
-        """Return the condition of both halves of guidance, without the shot tokens first."""
-        both_BLD = torch.cat([unconditional_LD.expand_as(self.tokens_BLD), self.tokens_BLD])
-        scope_B = None if self.scope_B is None else self.scope_B.repeat(2)
-        return Condition(both_BLD, scope_B, None if self.before_BCHW is None else self.before_BCHW.repeat(2, 1, 1, 1))
 
 
 class GuideNetworks(nn.Module):
@@ -124,8 +104,9 @@ class GuideNetworks(nn.Module):
 
 @dataclass(frozen=True, eq=False)
 class FewStepShot:
-    """Example of part 2: a shot's conditions, and all noise that is drawn for it."""
+    """Example of part 2: a recorded shot, its conditions, and all noise that is drawn for it."""
 
+    latents_TCHW: Tensor
     tokens_LD: Tensor
     scope_px: float
     noises_KTCHW: Tensor
@@ -144,6 +125,7 @@ class FewStepShot:
 class FewStepShots(TensorBatch):
     """Collated examples; the noises are [B, K, T, C, H, W]."""
 
+    latents_BTCHW: Tensor
     tokens_BLD: Tensor
     scope_B: Tensor
     noises_BKTCHW: Tensor
@@ -165,6 +147,7 @@ class FewStepShots(TensorBatch):
             return torch.tensor([getattr(example, name) for example in examples])
 
         return cls(
+            stacked("latents_TCHW"),
             stacked("tokens_LD"),
             numbers("scope_px"),
             stacked("noises_KTCHW"),
@@ -183,7 +166,9 @@ class FewStepNetworks(Paced):
     Args:
         critic: made by `critic_of` the teacher.
         timesteps: timesteps of the sampler, from 999 down.
-        paces: of student and critic.
+        paces: of each part that is trained.
+        judge: for the adversarial term, if there is one.
+        adversarial: its weight in the student's loss.
     """
 
     units = ("CogVideoXBlock",)
@@ -195,32 +180,42 @@ class FewStepNetworks(Paced):
         student: ShotDecoder,
         timesteps: Sequence[int],
         paces: Mapping[str, Pace],
+        judge: Judge | None = None,
+        adversarial: float = 0.0,
         *,
         motion_scope: bool,
     ) -> None:
         super().__init__()
         self.student, self.critic, self.teacher = student, critic, teacher
+        self.judge, self.adversarial = judge, adversarial
         self.timesteps, self.paces, self.motion_scope = timesteps, paces, motion_scope
-        self.register_state_dict_post_hook(_without_teacher)  # type: ignore[no-untyped-call]
+        self.register_state_dict_post_hook(_without_shared)  # type: ignore[no-untyped-call]
 
     def forward(self, batch: FewStepShots) -> dict[str, Tensor]:
-        """Return the losses of student and critic, and their sum, for each example [B].
+        """Return the losses of the parts, and their sum, for each example [B].
 
-        A batch that does not teach the student has the critic's loss alone.
+        In a batch that does not teach the student, it has none.
         """
         scope_B = batch.scope_B if self.motion_scope else None
         condition = Condition(batch.tokens_BLD.float(), scope_B, batch.before_BCHW)
         drawn_BTCHW = self.drawn(condition, batch.noises_BKTCHW, learns=batch.teaches)
-        critic_B = self._denoising_loss(batch, condition, drawn_BTCHW.detach())
-        student_B, apart_B = torch.zeros_like(critic_B), torch.zeros_like(critic_B)
+        # 1. Terms of every batch: critic and judge learn what the student draws now.
+        every = {"critic": self._denoising_loss(batch, condition, drawn_BTCHW.detach())}
+        if self.judge:
+            every["judge"] = self._judged(self.judge, batch, condition, drawn_BTCHW.detach())
+        loss_B: Tensor = torch.stack([*every.values()]).sum(dim=0)
+        # 2. Terms of a batch that teaches the student.
+        taught = self._teaching(batch, condition, drawn_BTCHW) if batch.teaches else {}
         if batch.teaches:
-            student_B, apart_B = self._matching(batch, condition, drawn_BTCHW)
-        loss_B = critic_B + student_B
-        if self.training and not batch.teaches:
+            loss_B = loss_B + taught["student"] + self.adversarial * taught.get("adversarial", 0.0)
+        elif self.training:
             loss_B = loss_B + self._untouched()
-        teaches_B = torch.full_like(critic_B, float(batch.teaches))
-        shares = {"share/critic": torch.ones_like(critic_B), "share/student": teaches_B, "share/apart": teaches_B}
-        return {"loss": loss_B, "loss/critic": critic_B, "loss/student": student_B, "loss/apart": apart_B, **shares}
+        # 3. Means for the log; the terms of the student count in the batches that have them.
+        names = ("student", "apart", *(("adversarial",) if self.judge else ()))
+        terms = every | {name: taught.get(name, torch.zeros_like(loss_B)) for name in names}
+        shares = {name: torch.full_like(loss_B, float(name in every or batch.teaches)) for name in terms}
+        logged = {f"loss/{name}": each for name, each in terms.items()}
+        return {"loss": loss_B, **logged, **{f"share/{name}": each for name, each in shares.items()}}
 
     def drawn(self, condition: Condition, noises_BKTCHW: Tensor, *, learns: bool = False) -> Tensor:
         """Draw samples of the student, [B, T, C, H, W], in as many of the sampler's steps as there are noises.
@@ -243,15 +238,26 @@ class FewStepNetworks(Paced):
         found_BTCHW = condition.velocity(self.critic, noised(drawn_BTCHW, noise_BTCHW, timesteps_B), timesteps_B)
         return v_loss(found_BTCHW, drawn_BTCHW, noise_BTCHW, timesteps_B)
 
-    def _matching(self, batch: FewStepShots, condition: Condition, drawn_BTCHW: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the student's loss, and the distance of critic and teacher, which is 0 while the critic is flat."""
+    def _judged(self, judge: Judge, batch: FewStepShots, condition: Condition, drawn_BTCHW: Tensor) -> Tensor:
+        """Return the judge's loss, on samples and recorded latents with the noise of the critic's examples."""
+        timesteps_B, noise_BTCHW = batch.critic_timesteps_B, batch.critic_noise_BTCHW
+        sample_BTCHW, recorded_BTCHW = (
+            noised(each, noise_BTCHW, timesteps_B) for each in (drawn_BTCHW, batch.latents_BTCHW)
+        )
+        return judge.loss(condition, sample_BTCHW, recorded_BTCHW, timesteps_B)
+
+    def _teaching(self, batch: FewStepShots, condition: Condition, drawn_BTCHW: Tensor) -> dict[str, Tensor]:
+        """Return the terms of the student, and the distance of critic and teacher: 0 while the critic is flat."""
         timesteps_B = batch.student_timesteps_B
+        noised_BTCHW = noised(drawn_BTCHW, batch.student_noise_BTCHW, timesteps_B)
         with torch.no_grad():
-            noised_BTCHW = noised(drawn_BTCHW, batch.student_noise_BTCHW, timesteps_B)
             networks = self.teacher, self.critic
             real_BTCHW, fake_BTCHW = (condition.clean(each, noised_BTCHW, timesteps_B) for each in networks)
             apart_B = (fake_BTCHW - real_BTCHW).abs().flatten(1).mean(dim=1)
-        return matching_loss(drawn_BTCHW, fake_BTCHW, real_BTCHW), apart_B
+        found = {"student": matching_loss(drawn_BTCHW, fake_BTCHW, real_BTCHW), "apart": apart_B}
+        if self.judge:
+            found["adversarial"] = self.judge.adversarial(condition, noised_BTCHW, timesteps_B)
+        return found
 
     def _untouched(self) -> Tensor:
         """Return 0 with a gradient of 0 for the student, which processes that train together wait for."""
@@ -292,7 +298,9 @@ def critic_of(teacher: ShotDecoder, config: ShotDecoderConfig, rank: int, seed: 
     return critic
 
 
-def _without_teacher(_module: nn.Module, state: dict[str, Any], prefix: str, _local: dict[str, Any]) -> None:
-    """Remove the teacher from a state: its weights are in it as the critic's, and would be saved twice."""
-    for name in [name for name in state if name.startswith(f"{prefix}teacher.")]:
-        del state[name]
+def _without_shared(_module: nn.Module, state: dict[str, Any], prefix: str, _local: dict[str, Any]) -> None:
+    """Remove the teacher and all but the head of the judge from a state: it has their weights as the critic's."""
+    head = f"{prefix}judge.{HEAD}"
+    for name in [name for name in state if name.startswith((f"{prefix}teacher.", f"{prefix}judge."))]:
+        if not name.startswith(head):
+            del state[name]

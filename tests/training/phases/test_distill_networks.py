@@ -18,8 +18,8 @@ from tests.support.networks.tiny_models import brief_checkpoint, shake
 from training.config import LoopSettings, Recipe
 from training.learner import Learner
 from training.phases.assembly import few_step_networks, guide_networks
+from training.phases.condition import Condition
 from training.phases.distill_networks import (
-    Condition,
     FewStepNetworks,
     FewStepShot,
     FewStepShots,
@@ -62,6 +62,7 @@ def shots(
     return FewStepShots.of(
         [
             FewStepShot(
+                drawn(*shape, seed=seed + each + 40),
                 drawn(shot.shot_tokens, shot.width, seed=seed + each),
                 5.0,
                 drawn(steps, *shape, seed=seed + each + 10),
@@ -215,6 +216,29 @@ def test_each_loss_has_a_gradient_in_its_own_network_alone() -> None:
         assert {name.split(".")[0] for name in learning} == {part}
 
 
+def test_the_adversarial_term_teaches_the_student_alone_and_its_judge_learns_from_recorded_latents() -> None:
+    networks = few_steps(adversarial=0.03)
+    batch = shots(networks)
+    for part, learns in (("adversarial", "student"), ("judge", "judge")):
+        found = gradients(networks, batch, part)
+        assert {name.split(".")[0] for name, each in found.items() if each is not None and each.any()} == {learns}
+    terms = networks(batch)
+    added = terms["loss"] - terms["loss/critic"] - terms["loss/student"] - terms["loss/judge"]
+    torch.testing.assert_close(added, 0.03 * terms["loss/adversarial"])
+    assert "loss/judge" not in few_steps()(batch)
+    judge, condition = networks.judge, Condition(batch.tokens_BLD, batch.scope_B, None)
+    assert judge is not None
+    assert len(judge.trunk.transformer_blocks) == (len(networks.teacher.transformer_blocks) + 1) // 2
+    low, high = torch.full_like(batch.latents_BTCHW, -1.0), torch.full_like(batch.latents_BTCHW, 1.0)
+    optimizer = torch.optim.AdamW([each for each in judge.parameters() if each.requires_grad], 1e-3)
+    for _ in range(20):
+        optimizer.zero_grad()
+        judge.loss(condition, low, high, batch.critic_timesteps_B).mean().backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    drawn, recorded = (float(judge(condition, each, batch.critic_timesteps_B).mean().detach()) for each in (low, high))
+    assert drawn < 0 < recorded
+
+
 def test_only_steps_that_teach_it_cost_the_student_a_pass_with_a_gradient() -> None:
     networks = few_steps()
     terms = networks(shots(networks, teaches=False))
@@ -261,11 +285,12 @@ def test_weights_that_autocast_has_cast_without_a_gradient_get_one_afterwards() 
 
 
 def test_a_saved_state_has_trained_weights_alone_and_none_twice() -> None:
-    networks = few_steps()
+    networks = few_steps(adversarial=0.03)
     learner = Learner(networks, (), LoopSettings(steps=1, batch_size=1, learning_rate=1e-3), new_accelerator())
     trained = {name for name, each in networks.named_parameters() if each.requires_grad}
     assert set(learner.state()["network"]) == trained
-    assert not any(name.startswith("teacher.") for name in learner.weights())
+    assert not any(name.startswith(("teacher.", "judge.trunk.transformer")) for name in learner.weights())
+    assert any(name.startswith("judge.trunk.proj_out.") for name in trained)
 
 
 @pytest.mark.slow
