@@ -252,7 +252,7 @@ class FewStepNetworks(Paced):
         noised_BTCHW = noised(drawn_BTCHW, batch.student_noise_BTCHW, timesteps_B)
         with torch.no_grad():
             networks = self.teacher, self.critic
-            real_BTCHW, fake_BTCHW = (condition.clean(each, noised_BTCHW, timesteps_B) for each in networks)
+            real_BTCHW, fake_BTCHW = (condition.clean(each, noised_BTCHW.detach(), timesteps_B) for each in networks)
             apart_B = (fake_BTCHW - real_BTCHW).abs().flatten(1).mean(dim=1)
         found = {"student": matching_loss(drawn_BTCHW, fake_BTCHW, real_BTCHW), "apart": apart_B}
         if self.judge:
