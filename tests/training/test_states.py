@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import shutil
 import signal
@@ -163,9 +162,9 @@ def test_a_second_ctrl_c_does_not_wait_for_the_state_being_written(
 
     def press_twice(report: StepReport) -> None:
         if report.step == 6:
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
             time.sleep(1.1)
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(training.states, "write_checkpoint", write_late)
     begun = Trainer(Sum(), loop(), tmp_path, new_accelerator())

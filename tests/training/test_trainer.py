@@ -140,7 +140,7 @@ def test_a_signal_saves_after_the_step_and_the_resumed_run_is_exact(
     handler = signal.getsignal(sent)
     stopped = Trainer(Sum(), loop(), tmp_path / "stopped", Accelerator(cpu=True))
     with pytest.raises(Terminated, match=f"sum: stopped by {name}; the state of step 4 is saved") as stop:
-        stopped.run(lambda report: os.kill(os.getpid(), sent) if report.step == 3 else None)
+        stopped.run(lambda report: signal.raise_signal(sent) if report.step == 3 else None)
     assert stop.value.code == 128 + sent
     assert newest(tmp_path / "stopped" / "states") == 4
     assert signal.getsignal(sent) is handler
@@ -152,7 +152,7 @@ def test_ctrl_c_while_the_first_examples_are_read_ends_before_the_step(tmp_path:
 
     class Interrupted(Noises):
         def __getitem__(self, place: Position) -> Tensor:
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
             return super().__getitem__(place)
 
     phase = Sum(examples=Interrupted())
@@ -169,9 +169,9 @@ def test_ctrl_c_that_a_launcher_passes_on_counts_once_and_a_later_one_stops_at_o
 
     def press(seconds: float) -> Callable[[StepReport], None]:
         def pressed(_: StepReport) -> None:
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
             time.sleep(seconds)
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
 
         return pressed
 
@@ -188,7 +188,7 @@ def test_a_snapshot_missed_by_sigterm_is_made_by_the_resumed_run(tmp_path: Path)
     trained(tmp_path / "whole", settings)
     stopped = Trainer(Sum(), settings, tmp_path / "stopped", Accelerator(cpu=True))
     with pytest.raises(Terminated):
-        stopped.run(lambda report: os.kill(os.getpid(), signal.SIGTERM) if report.step == 3 else None)
+        stopped.run(lambda report: signal.raise_signal(signal.SIGTERM) if report.step == 3 else None)
     assert not snapshots.exists()
     trained(tmp_path / "stopped", settings)
     for whole in (tmp_path / "whole" / "snapshots").iterdir():
@@ -199,7 +199,7 @@ def test_a_snapshot_missed_by_sigterm_is_made_by_the_resumed_run(tmp_path: Path)
 def test_sigterm_in_the_last_step_begins_no_further_phase(tmp_path: Path) -> None:
     finished = Trainer(Sum(), loop(), tmp_path, Accelerator(cpu=True))
     with pytest.raises(Terminated, match="the state of step 20"):
-        finished.run(lambda report: os.kill(os.getpid(), signal.SIGTERM) if report.step == 20 else None)
+        finished.run(lambda report: signal.raise_signal(signal.SIGTERM) if report.step == 20 else None)
     assert (tmp_path / "result" / "line.safetensors").exists()
 
 
@@ -380,7 +380,7 @@ def test_overflows_of_a_loss_scaler_are_not_counted_and_resume_is_exact(tmp_path
     assert end["layer.weight"].sum() > Line().layer.weight.sum() + 1  # on its way to 4
     begun = Scaling(cpu=True).trainer(tmp_path / "begun")
     with pytest.raises(Terminated):
-        begun.run(lambda report: os.kill(os.getpid(), signal.SIGTERM) if report.step == 20 else None)
+        begun.run(lambda report: signal.raise_signal(signal.SIGTERM) if report.step == 20 else None)
     again = Scaling(cpu=True).trainer(tmp_path / "begun")
     assert again.done == 21
     assert same(load_file(again.run() / "line.safetensors"), end)
