@@ -1,29 +1,35 @@
 """Data step: the world's films, composed and built into datasets by the ordinary pipeline.
 
 OUT/films/stories-1.mp4 ...    films of seven stories each, for OUT/dataset: one story in seven is of the split `val`
-OUT/films/more-1.mp4 ...       more of these, for OUT/more, all to train: the model learns from both
-OUT/films/unseen-1.mp4         stories of held-out pairs, for OUT/unseen, all of the split `val`
-OUT/films/more-unseen-1.mp4    more of these: the recogniser must know the pairs that the model never sees
+OUT/films/more-1.mp4 ...       more of these, for OUT/more, all to train
+OUT/films/any-pairs-1.mp4 ...  more with any pairs, for OUT/any-pairs, all to train
+OUT/films/unseen-1.mp4 ...     stories in which every scene has a held-out pair, for OUT/unseen, all of the split `val`
 OUT/truth.jsonl                a line for every scene of every film: what it shows, and what instructions leave unsaid
 OUT/cast                       a picture of every character
+
+The model of the package and the recogniser learn from `TRAINED`, all pairs. A model for research leaves out
+OUT/any-pairs, the only training data with held-out pairs, and OUT/unseen then asks for pairs that it never saw.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import cv2
+import numpy as np
 
 from examples.miniature.scripted import ScriptedFilm, build_scripted
-from examples.miniature.story import STORY_SECONDS, Scriptwriter, StoryScene
+from examples.miniature.story import BREAK_FRAMES, END_FRAMES, STORY_SECONDS, Pairs, Scriptwriter, StoryScene
+from examples.world.characters import CAST
 from examples.world.film import FPS, compose_film
-from examples.world.puppets import CAST, Puppet
+from examples.world.places import DrawnPlace
+from examples.world.puppets import Puppet
 from examples.world.scene import Scene
 from examples.world.scenery import GROUND, Scenery
 from examples.world.truth import SceneTruth, truth_about
@@ -44,11 +50,13 @@ from pipeline.core.progress import watched
 from pipeline.core.records import Caption, Clip, Verdict
 from pipeline.core.store import Dataset
 
-_VERSION = 1
+_VERSION = 2
 """Version of the drawings, raised when the same script gives other pictures."""
 STORIES = 7
-MORE = "more"
-_VAL_SHARES = {"dataset": 1 / STORIES, MORE: 0.0}
+MORE, ANY_PAIRS = "more", "any-pairs"
+TRAINED = ("dataset", MORE, ANY_PAIRS)
+"""Datasets that the model of the package learns from."""
+_VAL_SHARES = {"dataset": 1 / STORIES, MORE: 0.0, ANY_PAIRS: 0.0}
 """Share of a dataset in the split `val`; 1 for other datasets."""
 CONFIG = Config(
     crop=CropSettings(enabled=False),  # drawn pictures have no borders, but nights are dark
@@ -61,6 +69,8 @@ CONFIG = Config(
     shards=ShardSettings(block_seconds=STORY_SECONDS, val_share=1 / STORIES),
     run=RunSettings(threads=1),
 )
+_SIZE = Scenery("meadow", ()).size
+_BLACK = DrawnPlace("black", np.zeros((*_SIZE[::-1], 3), np.uint8), _SIZE)
 
 
 @dataclass(frozen=True)
@@ -72,23 +82,28 @@ class StoryFilm:
 
 
 def films_of(
-    name: str, count: int, *, unseen: bool = False, stories: int = STORIES, seed: str = ""
+    name: str, count: int, pairs: Pairs = "seen", stories: int = STORIES, writer: Scriptwriter | None = None
 ) -> tuple[StoryFilm, ...]:
-    """Return the scripts of films whose names begin with `name`, which is also the seed of their stories by default."""
-    writer = Scriptwriter(seed or name, unseen)
+    """Return the scripts of films whose names begin with `name`, the seed of their stories.
+
+    Args:
+        writer: writer of other films, to use everything equally often together.
+    """
+    own = Scriptwriter(name, pairs, writer.used) if writer else Scriptwriter(name, pairs)
     return tuple(
-        StoryFilm(f"{name}-{number}", tuple(scene for _ in range(stories) for scene in writer.story()))
+        StoryFilm(f"{name}-{number}", tuple(scene for _ in range(stories) for scene in own.story()))
         for number in range(1, count + 1)
     )
 
 
 def films_of_the_world() -> dict[str, tuple[StoryFilm, ...]]:
     """Return all scripts by dataset."""
+    together = Scriptwriter("")
     return {
-        "dataset": films_of("stories", 7),
-        "unseen": films_of("unseen", 1, unseen=True),
-        "more-unseen": films_of("more-unseen", 2, unseen=True, seed="judging"),  # has nearly all pairs of the first
-        MORE: films_of("more", 14),
+        "dataset": films_of("stories", 14, writer=together),
+        "unseen": films_of("unseen", 2, "unseen"),
+        MORE: films_of(MORE, 34, writer=together),
+        ANY_PAIRS: films_of(ANY_PAIRS, 14, "any", writer=together),
     }
 
 
@@ -96,7 +111,7 @@ def build_datasets(out: Path, films: Mapping[str, Sequence[StoryFilm]]) -> None:
     """Compose the films and build their datasets; current parts are not made again.
 
     Args:
-        films: scripts by dataset, a folder in `out`; all but `dataset` and `more` are of the split `val` alone.
+        films: scripts by dataset, a folder in `out`; all but those of `TRAINED` are of the split `val` alone.
     """
     with replacing(out / "truth.jsonl") as part:
         rows = (row for scripts in films.values() for film in scripts for row in rows_of(film))
@@ -112,7 +127,9 @@ def build_datasets(out: Path, films: Mapping[str, Sequence[StoryFilm]]) -> None:
 
 def rows_of(film: StoryFilm) -> Iterator[dict[str, Any]]:
     """Yield the truth of every scene of a film."""
-    for number, (scene, truth) in enumerate(zip(film.scenes, truth_about(_drawn(film), FPS).scenes, strict=True)):
+    drawn = _drawn(film)
+    truths = [truth for truth in truth_about(drawn, FPS).scenes if truth.background != _BLACK.name]
+    for number, (scene, truth) in enumerate(zip(film.scenes, truths, strict=True)):
         after = scene.caption("", scene.cue.level)
         yield {
             "film": film.name,
@@ -128,9 +145,12 @@ def rows_of(film: StoryFilm) -> Iterator[dict[str, Any]]:
             "time_of_day": truth.time_of_day,
             "time_named": scene.time_named,
             "raincoats": sorted(scene.cue.coats.intersection(scene.characters)),
-            "flag": scene.flagged,
+            "flag": scene.flag is not None,
+            "shows_flag": scene.shows_flag,
             "state": [after.SC, after.ET, after.ST],
             "held_out": scene.held_out,
+            "stays": scene.stays,
+            "chance": {"flag_x": scene.flag, **asdict(scene.cue.staging), **asdict(scene.surroundings)},
         }
 
 
@@ -138,18 +158,32 @@ def agreement(dataset: Dataset, films: Sequence[StoryFilm]) -> tuple[int, int]:
     """Return the number of kept clips, and of kept clips with the script's motion level."""
     kept = right = 0
     for folder, film in zip(dataset.folders(), films, strict=True):
-        truth = truth_about(_drawn(film), FPS)
+        drawn = _drawn(film)
+        truth, scenes = truth_about(drawn, FPS), _by_name(film, drawn)
         clips = {clip.clip_id: clip for clip in folder.read("clips", Clip)}
         for verdict in folder.read("verdicts", Verdict):
             if verdict.keep:
-                frame = clips[verdict.clip_id].source_frames[0]
                 kept += 1
-                right += verdict.level == film.scenes[truth.frames[frame].scene].cue.level
+                scene = scenes[truth.scene_at(clips[verdict.clip_id].source_frames[0]).name]
+                right += verdict.level == scene.cue.level
     return kept, right
 
 
 def _drawn(film: StoryFilm) -> list[Scene]:
-    return [scene.drawn(f"{number} {scene.cue.motion}") for number, scene in enumerate(film.scenes)]
+    """Return the scenes of a film, and the black ones between."""
+    drawn: list[Scene] = []
+    for number, scene in enumerate(film.scenes):
+        if scene.stays:
+            drawn.append(Scene(f"{number} break", BREAK_FRAMES, _BLACK))
+        drawn.append(scene.drawn(f"{number} {scene.cue.motion}"))
+        if number + 1 == len(film.scenes) or film.scenes[number + 1].story != scene.story:
+            drawn.append(Scene(f"{number} end", END_FRAMES, _BLACK))
+    return drawn
+
+
+def _by_name(film: StoryFilm, drawn: Sequence[Scene]) -> dict[str, StoryScene]:
+    told = (scene for scene in drawn if scene.place != _BLACK)
+    return {scene.name: script for scene, script in zip(told, film.scenes, strict=True)}
 
 
 def _composed(folder: Path, film: StoryFilm) -> ScriptedFilm:
@@ -164,8 +198,7 @@ def _composed(folder: Path, film: StoryFilm) -> ScriptedFilm:
     with watched(path.name, "compose") as watch:
         made_from = {"version": _VERSION, "scenes": list(rows_of(film))}
         watch.changed = ResultNotes(folder / "made.json").renew(film.name, made_from, compose)
-    by_name = {scene.name: script for scene, script in zip(drawn, film.scenes, strict=True)}
-    return ScriptedFilm(path, truth_about(drawn, FPS), partial(_caption, by_name))
+    return ScriptedFilm(path, truth_about(drawn, FPS), partial(_caption, _by_name(film, drawn)))
 
 
 def _caption(scenes: Mapping[str, StoryScene], clip_id: str, truth: SceneTruth, level: int) -> Caption:
@@ -180,5 +213,5 @@ def write_cast(folder: Path) -> Path:
         home.mkdir(parents=True, exist_ok=True)
         picture_HWC = place.picture((Puppet(name, name, 160, GROUND),), place.whole)
         if not (home / "front.png").exists():
-            cv2.imwrite(str(home / "front.png"), picture_HWC[:, 90:230])
+            cv2.imwrite(str(home / "front.png"), picture_HWC[:, 180:460])
     return folder

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from examples.world.puppet_motions import MOTIONS
-from examples.world.puppets import CAST
+from examples.world.characters import CAST
 from examples.world.scenery import PLACES
 from pipeline.core.errors import UserError
 

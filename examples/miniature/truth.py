@@ -7,8 +7,9 @@ from bisect import bisect_right
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from examples.world.puppet_motions import MOTIONS, PLANT
+from examples.world.puppet_motions import MOTIONS
 from pipeline.core.errors import UserError
 from pipeline.core.records import Record
 from pipeline.publish.samples import Sample, Split
@@ -40,14 +41,20 @@ class SceneFacts(Record):
     """Characters of the scene in a raincoat when it begins."""
     flag: bool
     """True if a flag was planted in the place before."""
+    shows_flag: bool | None
+    """True if it is in the picture; None if only at times, since it or the camera moves, or in part."""
     state: tuple[int, int, int]
     """Social, entertainment, stamina."""
     held_out: tuple[str, ...]
     """Kinds of its pairs that OUT/dataset lacks."""
+    stays: bool
+    """True if it begins where the scene before ended."""
+    chance: Mapping[str, Any]
+    """What neither captions nor facts tell: positions, phase, camera, clouds and passers-by."""
 
     @property
     def look(self) -> Hashable:
-        """Everything that determines its pictures: two scenes of one look are drawn in the same way."""
+        """Everything that determines its pictures but for chance."""
         return (
             self.characters, self.motion, self.level, self.place, self.time_of_day, self.raincoats, self.flag
         )  # fmt: skip
@@ -56,11 +63,6 @@ class SceneFacts(Record):
     def coats_last(self) -> bool:
         """True if nobody puts a raincoat on or takes it off."""
         return MOTIONS[self.motion].coat is None
-
-    @property
-    def shows_flag(self) -> bool | None:
-        """True if a planted flag is in the picture; None if only at times, since it or the camera moves."""
-        return None if self.motion == PLANT or MOTIONS[self.motion].followed else self.flag
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ Colour = tuple[int, int, int]
 Points = NDArray[np.float64]
 """Corners of a shape, one (x, y) per row."""
 INK: Colour = (44, 34, 52)
+WHITE: Colour = (250, 250, 252)
 DAYLIGHT = (1.0, 1.0, 1.0)
 _BITS = 4
 """Binary digits after the point in the coordinates of OpenCV."""
@@ -49,6 +50,10 @@ class Brush:
         """Brush whose colours are multiplied by a light."""
         return Brush(self.canvas_HWC, self.matrix, light, self.ink)
 
+    def thin(self, share: float) -> Brush:
+        """Brush with thinner outlines."""
+        return Brush(self.canvas_HWC, self.matrix, self.light, self.ink * share)
+
     def placed(self, x: float, y: float, angle: float = 0.0, across: float = 1.0, down: float = 1.0) -> Brush:
         """Brush whose origin is (x, y), turned clockwise by `angle` (radians) and stretched."""
         turned = np.array(
@@ -68,6 +73,11 @@ class Brush:
         """Fill an ellipse of these radii."""
         self.shape(_CIRCLE * (across, down) + (x, y), colour, outlined=outlined)
 
+    def ring(self, x: float, y: float, across: float, down: float, width: float, colour: Colour) -> None:
+        """Draw the outline of an ellipse of these radii."""
+        circle = _CIRCLE * (across, down) + (x, y)
+        self.line([*map(tuple, circle), tuple(circle[0])], width, colour)
+
     def bar(self, start: Point, end: Point, thick: float, colour: Colour, *, tapered: float = 1.0) -> None:
         """Fill a bar with round ends; `tapered` is the thickness at its end over that at its start."""
         self.shape(_capsule(start, end, thick / 2, tapered * thick / 2), colour)
@@ -84,6 +94,18 @@ class Brush:
     def _bgr(self, colour: Colour) -> tuple[float, float, float]:
         red, green, blue = (min(255.0, value * factor) for value, factor in zip(colour, self.light, strict=True))
         return blue, green, red
+
+
+def dark(colour: Colour, share: float = 0.78) -> Colour:
+    """Return a share of a colour's light."""
+    red, green, blue = (round(value * share) for value in colour)
+    return red, green, blue
+
+
+def light(colour: Colour) -> Colour:
+    """Return a colour about half way to white."""
+    red, green, blue = (round(value + 0.45 * (255 - value)) for value in colour)
+    return red, green, blue
 
 
 def smooth(points: Sequence[Point], steps: int = 4) -> Points:

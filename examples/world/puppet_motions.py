@@ -12,31 +12,50 @@ from dataclasses import dataclass, field, replace
 from math import cos, pi, sin
 
 from examples.world.acting import held, pan
-from examples.world.puppets import FLAG_REACH, Pose, Puppet
+from examples.world.characters import Pose
+from examples.world.puppets import Puppet
 from examples.world.scene import Draw, Look, Sprites
-from examples.world.scenery import FLAG_X, GROUND, HEIGHT, WIDTH
+from examples.world.scenery import GROUND, HEIGHT, WIDTH
 
 SPEEDS = (1.0, 2.0, 3.4, 5.6, 8.8)
 """Mean motion of what moves, in pixels of the film per drawing, for motion level 1 to 5."""
 FRAMES_PER_DRAWING = 3
-_ALONE, _BESIDE, _COMPANION = 160.0, 112.0, 250.0
-"""Positions of an actor without and with a companion, and of the companion."""
+EMBRACED = 20.0
+"""Distance of two who hug."""
 Placed = tuple[float, float, Pose]
 """Offset to the right and down, and pose."""
 
 
 @dataclass(frozen=True)
 class Motion:
-    """Motion: poses by phase, and the phase's step per drawing for each level that it has."""
+    """Motion to the right: poses by phase, and the phase's step per drawing for each level that it has."""
 
     pose: Callable[[float], Placed]
     steps: Mapping[int, float] = field(repr=False)
+    room: tuple[float, float] = (40.0, 40.0)
+    """Distances from the actor's position that it needs on the left and on the right."""
+    period: float = 2 * pi
+    """Period of the phase of a repeated motion."""
     once: bool = False
     """True if it happens once; its phase then ends at 1."""
     followed: bool = False
     """True if the phase is a distance in pixels, over which the camera follows the actor."""
     coat: bool | None = None
     """True if the actor wears a raincoat afterwards; None if that does not change."""
+
+
+@dataclass(frozen=True)
+class Staging:
+    """Chance of a scene that its cue leaves open: who stands where, the side, the phase, and the camera."""
+
+    actor_x: float = 160.0
+    companion_x: float = 250.0
+    mirrored: bool = False
+    """True if the actor moves to the left."""
+    phase: float = 0.0
+    """Phase of a repeated motion in the first drawing."""
+    left: float = 0.0
+    """Left border of the camera's box in the first drawing."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +68,7 @@ class Cue:
     companion: str | None = None
     coats: frozenset[str] = frozenset()
     """Characters in a raincoat at the start of the scene."""
+    staging: Staging = Staging()
 
     @property
     def draw(self) -> Draw:
@@ -56,45 +76,37 @@ class Cue:
         return self._sprites
 
     @property
-    def look(self) -> Look | None:
-        """Camera that follows the actor, or None if the camera does not move."""
-        motion = MOTIONS[self.motion]
-        if not motion.followed:
-            return None
-        return held(pan((0, 0, WIDTH, HEIGHT), motion.steps[self.level]), FRAMES_PER_DRAWING)
+    def look(self) -> Look:
+        """Camera, which follows the actor of some motions."""
+        motion, left = MOTIONS[self.motion], self.staging.left
+        step = self._side * motion.steps[self.level] if motion.followed else 0.0
+        return held(pan((left, 0, left + WIDTH, HEIGHT), step), FRAMES_PER_DRAWING)
+
+    @property
+    def _side(self) -> int:
+        return -1 if self.staging.mirrored else 1
 
     def _sprites(self, drawing: int) -> Sprites:
-        motion = MOTIONS[self.motion]
-        phase = motion.steps[self.level] * max(drawing - motion.once, 0)
-        across, down, pose = motion.pose(min(phase, 1.0) if motion.once else phase)
-        x = (_BESIDE if self.companion else _ALONE) + across + (phase if motion.followed else 0.0)
-        if self.motion == PLANT:
-            x = FLAG_X + FLAG_REACH
+        motion, staging = MOTIONS[self.motion], self.staging
+        passed = motion.steps[self.level] * max(drawing - motion.once, 0)
+        across, down, pose = motion.pose(min(passed, 1.0) if motion.once else staging.phase + passed)
+        if self.motion == HUG:
+            across = min(passed, 1.0) * (abs(staging.companion_x - staging.actor_x) - EMBRACED) / 2
+        across += passed if motion.followed else 0.0
         if motion.coat is None and self.actor in self.coats:
             pose = replace(pose, raincoat=1.0)
-        actor = Puppet(self.actor, self.actor, x, GROUND + down, pose=pose)
+        x = staging.actor_x + self._side * across
+        actor = Puppet(self.actor, self.actor, x, GROUND + down, mirrored=staging.mirrored, pose=pose)
         if self.companion is None:
             return (actor,)
+        facing = self._side * (staging.companion_x - staging.actor_x) > 0
+        watches = Pose(heading=0.7)
         if self.motion == HUG:
-            return actor, self._hugged(phase)
-        watches = Pose(heading=-0.7, raincoat=float(self.companion in self.coats))
-        return actor, Puppet(self.companion, self.companion, _COMPANION, GROUND, pose=watches)
-
-    def _hugged(self, phase: float) -> Puppet:
-        assert self.companion
-        across, down, pose = _hug(phase)
-        mirrored = replace(
-            pose,
-            heading=-pose.heading,
-            left_arm=_mirror(pose.right_arm),
-            right_arm=_mirror(pose.left_arm),
-            raincoat=float(self.companion in self.coats),
-        )
-        return Puppet(self.companion, self.companion, 2 * _ALONE - _BESIDE - across, GROUND + down, pose=mirrored)
-
-
-def _mirror(limb: tuple[float, float]) -> tuple[float, float]:
-    return -limb[0], -limb[1]
+            watches = pose
+        watches, mirrored = replace(watches, raincoat=float(self.companion in self.coats)), facing != staging.mirrored
+        x = staging.companion_x - (self._side * across if self.motion == HUG else 0.0)
+        companion = Puppet(self.companion, self.companion, x, GROUND, mirrored=mirrored, pose=watches)
+        return actor, companion
 
 
 def _walk(distance: float) -> Placed:
@@ -172,14 +184,14 @@ def _swing_sword(phase: float) -> Placed:
 
 
 def _hug(share: float) -> Placed:
-    """Go to the other, who comes as far, and embrace."""
+    """Go to the other, who comes as far, and embrace; `Cue` knows how far that is."""
     embraced, step = share >= 1, 0.4 * sin(9 * share) * (share < 1)
     arms = ((0.9, 1.5), (1.3, 1.6)) if embraced else ((0.2, 0.4), (0.6, 0.9))
     pose = Pose(
         heading=0.9, left_arm=arms[0], right_arm=arms[1], left_leg=(step, step), right_leg=(-step, -step),
         eyes="happy" if embraced else "open",
     )  # fmt: skip
-    return 10 + 28 * share, 0, pose
+    return 0, 0, pose
 
 
 def _fall(share: float) -> Placed:
@@ -222,18 +234,20 @@ def _plant(share: float) -> Placed:
 
 PLANT, HUG, COAT_ON, COAT_OFF = "plant a flag", "hug", "put on a raincoat", "take off a raincoat"
 MOTIONS: Mapping[str, Motion] = {
-    "walk": Motion(_walk, {1: 1.0, 2: 1.9, 3: 3.3, 4: 5.7}),
-    "run": Motion(_run, {3: 3.5, 4: 6.0, 5: 10.0}, followed=True),
+    "walk": Motion(_walk, {1: 1.0, 2: 1.9, 3: 3.3, 4: 5.7}, room=(86, 86), period=220),
+    "run": Motion(_run, {3: 3.5, 4: 6.0, 5: 10.0}, room=(50, 45), period=2 * pi / 0.12, followed=True),
     "jump": Motion(_jump, {3: 0.25, 4: 0.44, 5: 0.75}),
     "wave": Motion(_wave, {1: 0.16, 2: 0.40, 3: 0.75}),
-    "dance": Motion(_dance, {1: 0.045, 2: 0.085, 3: 0.16, 4: 0.27, 5: 0.45}),
-    "spin": Motion(_spin, {2: 0.20, 3: 0.40, 4: 0.70}),
-    "fall over": Motion(_fall, {4: 0.085, 5: 0.15}, once=True),
-    "sit down": Motion(_sit, {1: 0.062, 2: 0.125, 3: 0.22}, once=True),
-    "fly on a broom": Motion(_fly, {1: 1.0, 2: 2.0, 3: 4.0, 4: 7.0, 5: 11.5}, followed=True),
-    "swing a sword": Motion(_swing_sword, {3: 0.34, 4: 0.60, 5: 1.0}),
+    "dance": Motion(_dance, {1: 0.045, 2: 0.085, 3: 0.16, 4: 0.27, 5: 0.45}, room=(64, 64)),
+    "spin": Motion(_spin, {2: 0.20, 3: 0.40, 4: 0.70}, room=(50, 50)),
+    "fall over": Motion(_fall, {4: 0.085, 5: 0.15}, room=(85, 75), once=True),
+    "sit down": Motion(_sit, {1: 0.062, 2: 0.125, 3: 0.22}, room=(36, 48), once=True),
+    "fly on a broom": Motion(
+        _fly, {1: 1.0, 2: 2.0, 3: 4.0, 4: 7.0, 5: 11.5}, room=(86, 56), period=2 * pi / 0.05, followed=True
+    ),
+    "swing a sword": Motion(_swing_sword, {3: 0.34, 4: 0.60, 5: 1.0}, room=(60, 92)),
     HUG: Motion(_hug, {2: 0.07, 3: 0.125}, once=True),
-    PLANT: Motion(_plant, {2: 0.105, 3: 0.19}, once=True),
-    COAT_ON: Motion(_coat_on, {3: 0.066, 4: 0.115}, once=True, coat=True),
-    COAT_OFF: Motion(_coat_off, {3: 0.066, 4: 0.115}, once=True, coat=False),
+    PLANT: Motion(_plant, {2: 0.105, 3: 0.19}, room=(76, 40), once=True),
+    COAT_ON: Motion(_coat_on, {3: 0.066, 4: 0.115}, room=(46, 46), once=True, coat=True),
+    COAT_OFF: Motion(_coat_off, {3: 0.066, 4: 0.115}, room=(46, 46), once=True, coat=False),
 }

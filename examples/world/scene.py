@@ -32,6 +32,7 @@ class Sprite:
     """Character in one drawing: picture, position in the place (pixels), size, mirroring."""
 
     name: str
+    """Empty for a passer-by, whom the truth about the film leaves out."""
     picture: str
     x: float
     y: float
@@ -80,6 +81,11 @@ class Place(Hashable, Protocol):
         ...
 
 
+def named(sprites: Sprites) -> Sprites:
+    """Return the characters without passers-by."""
+    return tuple(sprite for sprite in sprites if sprite.name)
+
+
 def no_sprites(_drawing: int) -> Sprites:
     """Drawing without characters."""
     return ()
@@ -109,7 +115,7 @@ class Scene:
     @property
     def characters(self) -> tuple[str, ...]:
         """Names of its characters."""
-        return tuple(sprite.name for sprite in self.draw(0))
+        return tuple(sprite.name for sprite in named(self.draw(0)))
 
     def sprites(self, frame: int) -> Sprites:
         """Return the characters of the drawing shown in a frame."""

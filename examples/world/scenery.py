@@ -1,6 +1,7 @@
 """Scenery: drawn places in which puppets act, by day and by night.
 
-Every place is as wide as `PERIOD` and then repeats, so that a camera may follow a character for any distance.
+Every place is as wide as `PERIOD` and then repeats, so that a camera may follow a character for any distance. Lengths
+are units of a picture 180 high, of which a film has `SCALE` pixels each.
 """
 
 from __future__ import annotations
@@ -13,19 +14,22 @@ import cv2
 import numpy as np
 
 from examples.world.brush import DAYLIGHT, Brush, Colour, Points, smooth
-from examples.world.puppets import Character, Puppet, draw, flag
+from examples.world.characters import Character
+from examples.world.passers_by import PasserBy, draw_passer_by
+from examples.world.puppets import Puppet, draw, flag
 from examples.world.scene import Box, Point, Sprite, Sprites, TimeOfDay
-from examples.world.textures import FINE, Picture, PictureSize
+from examples.world.textures import Picture, PictureSize
 
-WIDTH, HEIGHT = 320, 180
+WIDTH, HEIGHT, SCALE = 320, 180, 2
 PERIOD = 400
 GROUND = 168
 """Height of the ground on which puppets stand."""
-FLAG_X = 84.0
-"""Position of a planted flag."""
 _NIGHT = (0.30, 0.36, 0.66)
 _BY_NIGHT = (0.72, 0.76, 1.0)
 """Light on places and on puppets."""
+Cloud = tuple[float, float, float]
+"""Position of its middle, and size."""
+_CLOUDS: tuple[Cloud, ...] = ((150, 30, 17), (330, 44, 14))
 _Draw = Callable[[Brush], None]
 
 
@@ -37,8 +41,9 @@ class Scenery:
     cast: tuple[tuple[str, Character], ...]
     """Looks by name."""
     night: bool = False
-    flagged: bool = False
-    """True if a flag is planted in it."""
+    flag: float | None = None
+    """Position of a planted flag."""
+    clouds: tuple[Cloud, ...] = _CLOUDS
 
     @property
     def time_of_day(self) -> TimeOfDay:
@@ -48,7 +53,7 @@ class Scenery:
     @property
     def size(self) -> PictureSize:
         """Width and height of the film's pictures."""
-        return WIDTH, HEIGHT
+        return SCALE * WIDTH, SCALE * HEIGHT
 
     @property
     def whole(self) -> Box:
@@ -58,51 +63,74 @@ class Scenery:
     def seen_at(self, sprite: Sprite, box: Box) -> Point:
         """Return the position of a puppet's feet in the picture of a box."""
         left, top, right, bottom = box
-        return (sprite.x - left) * WIDTH / (right - left), (sprite.y - top) * HEIGHT / (bottom - top)
+        width, height = self.size
+        return (sprite.x - left) * width / (right - left), (sprite.y - top) * height / (bottom - top)
 
     def picture(self, sprites: Sprites, box: Box) -> Picture:
-        """Return the place with puppets, as the camera sees it: BGR, HWC uint8."""
-        canvas_HWC = _background(self.name, self.night, self.flagged, box).copy()
-        brush = Brush.on(canvas_HWC, FINE * WIDTH / (box[2] - box[0]), box[0], box[1])
+        """Return the place with puppets and passers-by, as the camera sees it: BGR, HWC uint8.
+
+        A flag stands in front, so that nobody hides it.
+        """
+        canvas_HWC = _background(self.name, self.night, self.clouds, box).copy()
+        brush = Brush.on(canvas_HWC, SCALE * WIDTH / (box[2] - box[0]), box[0], box[1])
         brush, looks = brush.under(_BY_NIGHT if self.night else DAYLIGHT), dict(self.cast)
         for sprite in sprites:
-            assert isinstance(sprite, Puppet)
-            draw(brush, looks[sprite.picture], sprite)
-        return np.asarray(cv2.resize(canvas_HWC, self.size, interpolation=cv2.INTER_AREA), np.uint8)
+            if isinstance(sprite, PasserBy):
+                draw_passer_by(brush, sprite)
+            else:
+                assert isinstance(sprite, Puppet)
+                draw(brush, looks[sprite.picture], sprite)
+        if self.flag is not None:
+            for period in flags_in(self.flag, box):
+                flag(brush.placed(period, GROUND + 2))
+        return canvas_HWC
+
+
+def flags_in(x: float, box: Box) -> tuple[float, ...]:
+    """Return the positions of a flag near a box: a place repeats, and so does its flag."""
+    first = (x - box[0]) % PERIOD + box[0]
+    return first - PERIOD, first, first + PERIOD
 
 
 @lru_cache(maxsize=4)
-def _background(name: str, night: bool, flagged: bool, box: Box) -> Picture:
-    """Return the place as the camera sees it, `FINE` times as large as a picture."""
-    drawn_HWC, (left, top, right, bottom) = _drawn(name, night, flagged), box
-    first, above = round(FINE * left) % (FINE * PERIOD), round(FINE * top)
-    seen_HWC = drawn_HWC[above : above + round(FINE * (bottom - top)), first : first + round(FINE * (right - left))]
-    return np.asarray(cv2.resize(seen_HWC, (FINE * WIDTH, FINE * HEIGHT), interpolation=cv2.INTER_LINEAR), np.uint8)
+def _background(name: str, night: bool, clouds: tuple[Cloud, ...], box: Box) -> Picture:
+    """Return the place as the camera sees it."""
+    drawn_HWC, (left, top, right, bottom) = _drawn(name, night, clouds), box
+    first, above = round(SCALE * left) % (SCALE * PERIOD), round(SCALE * top)
+    seen_HWC = drawn_HWC[above : above + round(SCALE * (bottom - top)), first : first + round(SCALE * (right - left))]
+    if seen_HWC.shape[:2] == (SCALE * HEIGHT, SCALE * WIDTH):
+        return seen_HWC
+    return np.asarray(cv2.resize(seen_HWC, (SCALE * WIDTH, SCALE * HEIGHT), interpolation=cv2.INTER_LINEAR), np.uint8)
 
 
 @lru_cache(maxsize=32)
-def _drawn(name: str, night: bool, flagged: bool) -> Picture:
+def _drawn(name: str, night: bool, clouds: tuple[Cloud, ...]) -> Picture:
     """Return a place for every position of the camera: one period, and a picture's width of the next."""
-    canvas_HWC = np.zeros((FINE * HEIGHT, FINE * (PERIOD + WIDTH), 3), np.uint8)
-    place = PLACES[name]
-    for left in (-PERIOD, 0, PERIOD):
-        place.day(Brush.on(canvas_HWC, FINE, -left))
+    canvas_HWC = np.zeros((SCALE * HEIGHT, SCALE * (PERIOD + WIDTH), 3), np.uint8)
+    place, lefts = PLACES[name], (-PERIOD, 0, PERIOD)
+    for left in lefts:
+        place.sky(Brush.on(canvas_HWC, SCALE, -left))
+    for left in lefts:
+        for x, y, size in clouds if place.is_outside else ():
+            _cloud(Brush.on(canvas_HWC, SCALE, -left), x, y, size)
+    for left in lefts:
+        place.day(Brush.on(canvas_HWC, SCALE, -left))
     if night:
         canvas_HWC[:] = np.round(canvas_HWC * np.array(_NIGHT[::-1]))
-        for left in (-PERIOD, 0, PERIOD):
-            place.lights(Brush.on(canvas_HWC, FINE, -left))
-    if flagged:
-        for left in (-PERIOD, 0, PERIOD):
-            flag(Brush.on(canvas_HWC, FINE, -left).under(_BY_NIGHT if night else DAYLIGHT).placed(FLAG_X, GROUND - 2))
+        for left in lefts:
+            place.lights(Brush.on(canvas_HWC, SCALE, -left))
     return canvas_HWC
 
 
 @dataclass(frozen=True)
 class _Place:
+    sky: _Draw
+    """Draws one period behind the clouds."""
     day: _Draw
-    """Draws one period."""
+    """Draws one period before them."""
     lights: _Draw
     """Draws what shines at night."""
+    is_outside: bool = True
 
 
 def _sky(brush: Brush, high: Colour, low: Colour, horizon: float) -> None:
@@ -130,9 +158,6 @@ def _night_sky(brush: Brush) -> None:
 
 
 def _meadow(brush: Brush) -> None:
-    _sky(brush, (92, 176, 244), (200, 234, 252), 110)
-    _cloud(brush, 150, 30, 17)
-    _cloud(brush, 330, 44, 14)
     brush.shape(
         smooth([(0, 112), (60, 84), (150, 104), (250, 82), (340, 100), (400, 112), (400, 190), (0, 190)]),
         (120, 190, 104),
@@ -150,10 +175,12 @@ def _meadow(brush: Brush) -> None:
         brush.ellipse(x, 150 + 14 * colour, 1.5, 1.5, (255, 255, 255), outlined=False)
 
 
-def _beach(brush: Brush) -> None:
+def _beach_sky(brush: Brush) -> None:
     _sky(brush, (70, 190, 250), (196, 240, 252), 84)
     brush.ellipse(205, 28, 15, 15, (255, 244, 170), outlined=False)
-    _cloud(brush, 100, 34, 13)
+
+
+def _beach(brush: Brush) -> None:
     brush.shape(_box(0, 84, PERIOD, 132), (30, 140, 214), outlined=False)
     for y, shade in ((92, (60, 166, 228)), (106, (70, 180, 232)), (118, (110, 206, 238))):
         for x in range(0, PERIOD, 50):
@@ -178,7 +205,6 @@ _HOUSES = ((0, 74, 44, (222, 110, 92)), (74, 62, 20, (238, 190, 110)), (136, 84,
 
 
 def _street(brush: Brush) -> None:
-    _sky(brush, (140, 190, 236), (226, 232, 240), 130)
     for left, width, top, colour in _HOUSES:
         brush.shape(_box(left, top, left + width, 134), colour)
         brush.shape(_box(left, top - 6, left + width, top), (92, 70, 76))
@@ -204,7 +230,6 @@ def _street_lights(brush: Brush) -> None:
 
 
 def _classroom(brush: Brush) -> None:
-    brush.shape(_box(0, 0, PERIOD, 128), (240, 220, 184), outlined=False)
     brush.shape(_box(0, 104, PERIOD, 130), (186, 134, 84), outlined=False)
     brush.shape(_box(0, 128, PERIOD, 182), (212, 164, 108), outlined=False)
     for y in (140, 154, 170):
@@ -229,7 +254,6 @@ def _classroom_lights(brush: Brush) -> None:
 
 
 def _snow(brush: Brush) -> None:
-    _sky(brush, (150, 186, 220), (226, 238, 248), 120)
     for x, top, wide in ((70, 30, 90), (190, 12, 110), (320, 36, 96)):
         brush.shape([(x - wide, 124), (x, top), (x + wide, 124)], (126, 146, 190), outlined=False)
         brush.shape(
@@ -259,7 +283,6 @@ def _snow(brush: Brush) -> None:
 
 
 def _shrine(brush: Brush) -> None:
-    _sky(brush, (250, 176, 110), (255, 226, 178), 126)
     for x, y, radius, colour in (
         (20, 84, 40, (206, 70, 34)),
         (74, 92, 32, (232, 126, 36)),
@@ -288,11 +311,15 @@ def _shrine_lights(brush: Brush) -> None:
         brush.ellipse(x, 76, 9, 11, (255, 190, 90), outlined=False)
 
 
+def _gradient(high: Colour, low: Colour, horizon: float) -> _Draw:
+    return lambda brush: _sky(brush, high, low, horizon)
+
+
 PLACES: Mapping[str, _Place] = {
-    "meadow": _Place(_meadow, _night_sky),
-    "beach": _Place(_beach, _night_sky),
-    "city street": _Place(_street, _street_lights),
-    "classroom": _Place(_classroom, _classroom_lights),
-    "snowy hill": _Place(_snow, _night_sky),
-    "shrine": _Place(_shrine, _shrine_lights),
+    "meadow": _Place(_gradient((92, 176, 244), (200, 234, 252), 110), _meadow, _night_sky),
+    "beach": _Place(_beach_sky, _beach, _night_sky),
+    "city street": _Place(_gradient((140, 190, 236), (226, 232, 240), 130), _street, _street_lights),
+    "classroom": _Place(_gradient((240, 220, 184), (240, 220, 184), 128), _classroom, _classroom_lights, False),
+    "snowy hill": _Place(_gradient((150, 186, 220), (226, 238, 248), 120), _snow, _night_sky),
+    "shrine": _Place(_gradient((250, 176, 110), (255, 226, 178), 126), _shrine, _shrine_lights),
 }

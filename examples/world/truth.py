@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import hypot
 
-from examples.world.scene import Box, Camera, Mix, Movement, Point, Scene, TimeOfDay, TransitionKind, mix_at
+from examples.world.scene import Box, Camera, Mix, Movement, Point, Scene, TimeOfDay, TransitionKind, mix_at, named
 
 SOURCE = "the film's script"
 """Value of `caption.source` of captions made from a film's truth, without looking at pictures."""
@@ -150,7 +150,7 @@ def _characters(scene: Scene, before: int, frame: int) -> tuple[CharacterTruth, 
             position=scene.place.seen_at(new, box),
             moved=(scale_x * (new.x - old.x), scale_y * (new.y - old.y)),
         )
-        for old, new in zip(scene.sprites(before), scene.sprites(frame), strict=True)
+        for old, new in zip(named(scene.sprites(before)), named(scene.sprites(frame)), strict=True)
     )
 
 

@@ -16,7 +16,7 @@ from examples.miniature.story import STORY_SECONDS, StoryScene
 from examples.miniature.truth import Truths
 from examples.world.film import FPS, pictures_of
 from examples.world.puppet_motions import COAT_OFF, COAT_ON, MOTIONS, PLANT, Cue
-from examples.world.puppets import CAST
+from examples.world.characters import CAST
 from examples.world.scenery import PLACES
 from examples.world.textures import Picture
 from examples.world.truth import SOURCE, SceneTruth, Truth, truth_about

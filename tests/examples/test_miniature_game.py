@@ -17,7 +17,7 @@ from examples.miniature.package import HELD_OUT, unpack_model
 from examples.miniature.story import StoryScene
 from examples.world.film import pictures_of
 from examples.world.puppet_motions import Cue
-from examples.world.puppets import CAST
+from examples.world.characters import CAST
 from examples.world.scenery import PLACES
 from models.checkpoint import Checkpoint
 from models.engine import Engine
