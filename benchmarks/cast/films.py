@@ -16,8 +16,9 @@ import numpy as np
 
 from examples.bunny.film import FILM_SECONDS, fetch_bunny
 from examples.miniature.dataset import films_of
+from examples.world.characters import CAST, Character, Pose
 from examples.world.film import FPS
-from examples.world.puppets import CAST, Character, Pose, Puppet
+from examples.world.puppets import Puppet
 from examples.world.scene import Scene
 from examples.world.scene_changes import scene_changes
 from examples.world.scenery import GROUND, HEIGHT, PLACES, WIDTH, Scenery
@@ -97,7 +98,7 @@ def _picture(folder: FilmFolder, clip: Clip, time: float) -> Picture:
 
 
 def drawn_world() -> FilmClips:
-    """Return a film of the drawn world that no network saw: seven stories of its four characters."""
+    """Return a film of the drawn world that no network saw: seven stories."""
     (film,) = films_of("cast", 1)
     scenes = [scene.drawn(str(number)) for number, scene in enumerate(film.scenes)]
     truth = [Reviewed(tuple(sorted(scene.characters)), scene.cue.actor) for scene in film.scenes]

@@ -1,6 +1,6 @@
 """Demo of the evaluation, `make demo-eval`: three agents on four games, from nothing to a report, on two cores.
 
-    1. the cast of the world in miniature                                  OUT/cast
+    1. the cast of the package's model                                      OUT/cast
     2. `animegamer benchmark write`: a game about each                     OUT/games.jsonl
     3. agents: the model of the package; the same untrained;               OUT/untrained OUT/gc
        the baseline GC, untrained
@@ -55,7 +55,7 @@ def main() -> None:
 def run_demo(out: Path, server: Sequence[str]) -> str:
     """Run what is missing of the demo with a server of models, and return the path of the report."""
     say("1 of 5: the cast")
-    cast = write_cast(out / "cast")
+    cast = write_cast(out / "cast", shipped().config.characters)
     say("2 of 5: the games, written by a stand-in for a language model")
     stories = ("--cast", cast, "--games", "1", "--panels", str(TURNS))
     benchmark = run_command("benchmark", "write", *stories, *server, "--out", out / "games.jsonl")

@@ -14,8 +14,9 @@
     drift           games of 50 turns                                            OUT/drift
     tables          all figures of claims and drift, as tables                   OUT/tables.md
 
-    variants        six ablations and GC in few steps, two more seeds, or those that --only names; then run claims,
-                    drift and tables again                                       OUT/variants
+    facts           what the stories tell by accident, and how often the past tells what a turn must show
+    variants        six ablations and GC in few steps, `research`, two more seeds, or those that --only names; then run
+                    claims, drift and tables again                               OUT/variants
     real-film       the steps from data to model on the labelled clips of Big Buck Bunny         OUT/real-film
     pack            the model in half precision into the package: `animegamer play` without a checkpoint; CLIP and
                     recogniser beside it, for `make demo-eval`
@@ -24,9 +25,9 @@
     strip           eight turns of a game by the packed model, as a picture      OUT/strip.png
 
 A finished step does nothing, and a killed step resumes when the same command is given again. OUT/dataset is an ordinary
-dataset: `animegamer status`, `play` and `train` take it like any other. OUT/unseen holds clips of pairs of character,
-motion and place that are never together in OUT/dataset. OUT/more-unseen holds more of them, for the recogniser alone.
-OUT/more is more of the kind of OUT/dataset, all to train.
+dataset: `animegamer status`, `play` and `train` take it like any other. OUT/more is more of its kind, all to train.
+OUT/any-pairs is more with all pairs of character, motion and place; the other two have no held-out pairs, and every
+scene of OUT/unseen has one. The model learns from the first three; the variant `research` leaves OUT/any-pairs out.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from flows.console.terminal import say
 from pipeline.core.errors import UserError
 
 STEPS = ("data", "image-encoder", "clip", "autoencoder", "recogniser", "model", "claims", "drift", "tables")
-APART = ("variants", "real-film", "pack", "unpack", "strip", "uniform")
+APART = ("facts", "variants", "real-film", "pack", "unpack", "strip", "uniform")
 """Steps that `all` leaves out: hours more, or the package's own."""
 
 
@@ -53,6 +54,12 @@ def run_step(step: str, out: Path, only: Collection[str] = ()) -> None:
             from examples.miniature.dataset import build_datasets, films_of_the_world
 
             build_datasets(out, films_of_the_world())
+        case "facts":
+            from examples.miniature.dataset import TRAINED, films_of_the_world
+            from examples.miniature.facts import say_facts
+
+            films = films_of_the_world()
+            say_facts([scene for name in TRAINED for film in films[name] for scene in film.scenes])
         case "image-encoder":
             from examples.miniature.encoders import train_image_encoder
 

@@ -14,7 +14,7 @@ OUT/any-pairs, the only training data with held-out pairs, and OUT/unseen then a
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import partial
@@ -32,7 +32,7 @@ from examples.world.places import DrawnPlace
 from examples.world.puppets import Puppet
 from examples.world.scene import Scene
 from examples.world.scenery import GROUND, Scenery
-from examples.world.truth import SceneTruth, truth_about
+from examples.world.truth import SOURCE, SceneTruth, truth_about
 from flows.console.terminal import say
 from pipeline.core.atomic import replacing
 from pipeline.core.config import (
@@ -202,13 +202,15 @@ def _composed(folder: Path, film: StoryFilm) -> ScriptedFilm:
 
 
 def _caption(scenes: Mapping[str, StoryScene], clip_id: str, truth: SceneTruth, level: int) -> Caption:
+    if truth.name not in scenes:
+        return Caption(clip_id=clip_id, source=SOURCE, fault="it shows nothing, between two scenes")
     return scenes[truth.name].caption(clip_id, level)
 
 
-def write_cast(folder: Path) -> Path:
-    """Write a cast folder with a picture of every character, and return it."""
+def write_cast(folder: Path, names: Iterable[str] = CAST) -> Path:
+    """Write a cast folder with a picture of every character, or of some, and return it."""
     place = Scenery("meadow", tuple(CAST.items()))
-    for name in CAST:
+    for name in names:
         home = folder / name
         home.mkdir(parents=True, exist_ok=True)
         picture_HWC = place.picture((Puppet(name, name, 160, GROUND),), place.whole)

@@ -81,7 +81,7 @@ def implications(scenes: Iterable[StoryScene]) -> list[Implied]:
     together: Counter[tuple[Fact, Fact]] = Counter()
     for scene in scenes:
         facts = tuple(facts_of(scene))
-        alone.update({fact: scene.clips for fact in facts})
+        alone.update(dict.fromkeys(facts, scene.clips))
         together.update({pair: scene.clips for pair in permutations(facts, 2) if pair[0][0] != pair[1][0]})
     found = [
         Implied(given, fact, alone[given], count / alone[given])

@@ -16,7 +16,7 @@ import torch
 from diffusers import AutoencoderKLCogVideoX
 from numpy.typing import NDArray
 
-from examples.miniature.dataset import MORE
+from examples.miniature.dataset import TRAINED
 from examples.miniature.truth import SceneFacts, Truths
 from examples.world.puppet_motions import PLANT
 from models.config import GameModelConfig, ModelConfig
@@ -77,7 +77,7 @@ class Shown:
 def read_stories(out: Path, data: str, split: Split) -> list[Story]:
     """Read the stories of a split in order, each as a separate game."""
     truths = Truths.read(out)
-    trained = truths.looks_in((out / name, "train") for name in ("dataset", MORE))
+    trained = truths.looks_in((out / name, "train") for name in TRAINED)
     turns = []
     for packed in read_turns(open_shards(out / data, split)):
         facts = truths.of(packed.turn.sample)

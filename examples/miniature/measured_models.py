@@ -25,6 +25,8 @@ from training.data.turns import Catalog
 
 MAIN, WITHOUT_ADAPTATION, SHORT = "model", "no-adaptation", "short"
 """Main model, the main model before its last phase, and a model of fewer steps."""
+RESEARCH = "research"
+"""Model that has not seen the held-out pairs."""
 GC = "gc"
 """Baseline without memory or motion level: it draws each instruction by itself."""
 VARIANTS = "variants"

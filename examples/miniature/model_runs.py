@@ -1,8 +1,8 @@
 """Trainings of the miniature's model: the main one, and variants of it that the claims compare.
 
 OUT/model              the main run
-OUT/variants/NAME      a run with other settings: few steps, besides an ablation of the paper; the baseline GC; another
-                       seed
+OUT/variants/NAME      a run with other settings: `research`, without held-out pairs; few steps, besides an ablation of
+                       the paper; the baseline GC; another seed
 OUT/starts/NAME        checkpoint that an ablation of a network starts from: the fitted one's bases, but a new shot
                        decoder and shot encoder of the ablation's kind
 
@@ -23,9 +23,9 @@ import torch
 
 import training
 from examples.commands import run_command
-from examples.miniature.dataset import MORE
+from examples.miniature.dataset import ANY_PAIRS, TRAINED
 from examples.miniature.encoders import FITTED
-from examples.miniature.measured_models import GC, MAIN, SEEDS, SHORT, VARIANTS
+from examples.miniature.measured_models import GC, MAIN, RESEARCH, SEEDS, SHORT, VARIANTS
 from flows.console.terminal import say
 from models.checkpoint import Checkpoint
 from models.config import Component
@@ -53,6 +53,7 @@ class Variant:
     ablation: str | None = None
     part: str = "all"
     """Part of `animegamer train`."""
+    data: Sequence[str] = TRAINED
 
     def toml(self) -> str:
         """Return the changes as a file for `--config`."""
@@ -68,10 +69,11 @@ def variants() -> Iterator[Variant]:
     yield Variant(SHORT)
     yield from (Variant(name, ablation=name) for name in ABLATIONS)
     yield Variant(GC, {"gc.loop": {"steps": 3700}}, part="gc")  # the steps of the shot decoder of the short ones
+    yield Variant(RESEARCH, {}, data=[name for name in TRAINED if name != ANY_PAIRS])
     yield from (Variant(name, {loop: {"seed": seed} for loop in _LOOPS}) for seed, name in enumerate(SEEDS) if seed)
 
 
-def train_model(out: Path, variant: Variant | None = None, data: Sequence[str] = ("dataset", MORE)) -> None:
+def train_model(out: Path, variant: Variant | None = None, data: Sequence[str] = TRAINED) -> None:
     """Train shots, game and adaptation, on two processes if there is no GPU.
 
     Args:
@@ -104,7 +106,7 @@ def train_variants(out: Path, only: Collection[str] = ()) -> None:
 def _train_variant(out: Path, variant: Variant, start: Path) -> None:
     folder = out / VARIANTS / variant.name
     log = folder / "messages.txt"
-    words = [*_training(out, start, folder, part=variant.part), *_settings(variant, folder)]
+    words = [*_training(out, start, folder, variant.data, variant.part), *_settings(variant, folder)]
     say(f"variants: {variant.name} begins, its messages are in {log}")
     run_command(*words, beside=log)
 
@@ -124,7 +126,7 @@ def start_of(out: Path, ablation: str | None) -> Path:
 
 
 def _training(
-    out: Path, start: Path, folder: Path, data: Sequence[str] = ("dataset", MORE), part: str = "all"
+    out: Path, start: Path, folder: Path, data: Sequence[str] = TRAINED, part: str = "all"
 ) -> list[str | Path]:
     """Return the command of a training."""
     places = ("--from", start, "--out", folder, "--features", out / "features")

@@ -145,7 +145,7 @@ def _unpack(out: Path, packed: Path, encoder: Path) -> list[Path]:
 def _other_stories(out: Path) -> str:
     """Name the stories that OUT/dataset holds out but the package's model was trained on; "" if there are none."""
     truths = Truths.read(out)
-    here = {truths.of(turn.sample) for turn in read_texts(open_shards(out / "dataset", "val"))}
+    here = [truths.of(turn.sample) for turn in read_texts(open_shards(out / "dataset", "val"))]
     others = sorted({(facts.film, facts.story) for facts in here} - HELD_OUT.items())
     if not others:
         return ""

@@ -1,7 +1,7 @@
 """Recogniser step: the network trained on drawn clips, and its accuracy on held-out clips and on unseen pairs.
 
-It learns from OUT/dataset and OUT/more, as the model does, and from OUT/more-unseen. Without clips of the pairs that
-the model never sees, it named the wrong motion in four of five unseen pairs. It also learns from every clip as the
+It learns from all training data, as the model of the package does: without clips of held-out pairs, it named the wrong
+motion in four of five of them. It also learns from every clip as the
 autoencoder reconstructs it. Motion is blurred there, and a recogniser of sharp clips alone mistook half of the motions.
 
 OUT/recogniser/result                  the network
@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from examples.miniature.dataset import MORE
+from examples.miniature.dataset import TRAINED
 from examples.miniature.encoders import FITTED, LearningCurve
 from examples.miniature.games import SETS
 from examples.miniature.recogniser_network import HEIGHT, LABELS, ONE_OF, WIDTH, Field, Recogniser, loss_of
@@ -117,9 +117,9 @@ class RecogniserPhase:
 
 def train_recogniser(out: Path, loop: LoopSettings = LOOP, watch: StepWatcher | None = None) -> Recogniser:
     """Train the recogniser on the training split and measure it; a repeated call resumes it, or does nothing."""
-    folder, truths, seen = out / "recogniser", Truths.read(out), out / "dataset"
+    folder, truths = out / "recogniser", Truths.read(out)
     settings = loop.model_dump(exclude=loop.unset_later_keys())
-    learned: tuple[tuple[Path, Split], ...] = ((seen, "train"), (out / MORE, "train"), (out / "more-unseen", "val"))
+    learned: list[tuple[Path, Split]] = [(out / name, "train") for name in TRAINED]
     data = [Catalog.read(open_shards(source, split)).fingerprint for source, split in learned]
     fitted = Checkpoint.open(out / FITTED)
     made_from = {"data": data, "settings": settings, "autoencoder": fitted.identity()}

@@ -19,8 +19,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from examples.world.puppet_motions import MOTIONS
 from examples.world.characters import CAST
+from examples.world.puppet_motions import MOTIONS
 from examples.world.scenery import PLACES
 from pipeline.core.errors import UserError
 

@@ -18,7 +18,7 @@ from examples.world.scenery import PERIOD, Cloud
 VISIBLE = (27.0, 293.0)
 """Part of the camera's box that a clip of 3:2 shows, of a film of 16:9."""
 _COMPANION_ROOM = 34.0
-_APART = {HUG: (66.0, 88.0)}
+_APART = {HUG: (82.0, 100.0)}
 """Distance of actor and companion; the speed of a hug is right for these."""
 _FARTHEST = 160.0
 _KINDS = {
@@ -31,7 +31,7 @@ _KINDS = {
 }
 """Passers-by of each place."""
 _PASSERS_BY, _CLOUDS = (0, 0, 1, 1, 1, 2), (0, 4)
-_TRIES = 12
+_TRIES = 20
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,9 @@ class Surroundings:
     def drawn(self, drawing: int) -> tuple[PasserBy, ...]:
         """Return the passers-by of a drawing."""
         return tuple(one.after(drawing) for one in self.passers_by)
+
+
+NOTHING = Surroundings()
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ def _passer_by(place: str, dice: Random) -> PasserBy:
     step = dice.choice((0.0, dice.uniform(0.4, 1.1)))
     return PasserBy(
         "", kind, dice.uniform(35, 285), dice.uniform(*FLYING.get(kind, HORIZON)), dice.uniform(0.7, 0.95), mirrored,
-        dice.choice(COLOURS), -step if mirrored else step, dice.uniform(0, 6),
+        dice.choice(COLOURS[kind]), -step if mirrored else step, dice.uniform(0, 6),
     )  # fmt: skip
 
 
@@ -88,12 +91,11 @@ def staged(cue: Cue, dice: Random, before: Ended | None = None) -> Cue:
         before: end of the scene before, if this one stays at its place.
     """
     known, left = (before.positions, before.left) if before else ({}, 0.0)
-    phase = 0.0 if MOTIONS[cue.motion].once else dice.uniform(0, MOTIONS[cue.motion].period)
-    tried = [_drawn(cue, dice, known, left, phase) for _ in range(_TRIES)]
+    tried = [_drawn(cue, dice, known, left) for _ in range(_TRIES if known else 1)]
     return replace(cue, staging=min(tried, key=lambda staging: _jump(cue, staging, known)))
 
 
-def _drawn(cue: Cue, dice: Random, known: Mapping[str, float], left: float, phase: float) -> Staging:
+def _drawn(cue: Cue, dice: Random, known: Mapping[str, float], left: float) -> Staging:
     """Draw a staging in which everybody has room; who is known stays if possible."""
     motion, companion = MOTIONS[cue.motion], cue.companion or ""
     # 1. Who stands on which side. A companion stands anywhere, but a hug goes towards it.
@@ -114,7 +116,8 @@ def _drawn(cue: Cue, dice: Random, known: Mapping[str, float], left: float, phas
     # 3. Where, inside the picture.
     low, high = left + VISIBLE[0] + room[0], left + VISIBLE[1] - room[1]
     side = -1 if mirrored else 1
-    offset = 0.0 if motion.once or motion.followed else side * motion.pose(phase)[0]
+    phase = 0.0 if motion.once else dice.uniform(0, motion.period)
+    offset = side * motion.pose(phase)[0]
     actor_x = _limited(known[cue.actor] - offset if cue.actor in known else dice.uniform(low, high), low, high)
     return Staging(actor_x, actor_x + (apart if right else -apart), mirrored, phase, left)
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Literal
 
-from examples.miniature.staging import VISIBLE, Ended, Surroundings, staged, surround
+from examples.miniature.staging import NOTHING, VISIBLE, Ended, Surroundings, staged, surround
 from examples.world.characters import CAST
 from examples.world.puppet_motions import COAT_OFF, COAT_ON, FRAMES_PER_DRAWING, HUG, MOTIONS, PLANT, Cue
 from examples.world.puppets import FLAG_REACH, FLAG_WIDTH
@@ -43,7 +43,7 @@ _FRAMES = CLIP_FRAMES * (ONCE + 2 * REPEATED) + MARGIN_FRAMES * (ONCE + REPEATED
 STORY_SECONDS = _FRAMES / 24
 _RETURNS = 0.8
 """Share of the moves that go back to the place before, as far as they have a choice."""
-_COAT, _OFF_SHARE = "coat", 0.4
+_COAT, _REST, _OFF_SHARE = "coat", "rest", 0.4
 """Deed that is a coat put on or, in this share of cases, taken off."""
 _REPEATED = tuple(name for name, motion in MOTIONS.items() if not motion.once)
 _ONCE = ("sit down", "fall over", HUG)
@@ -69,7 +69,7 @@ class StoryScene:
     story: int = 0
     stays: bool = False
     """True if it begins where the scene before ended."""
-    surroundings: Surroundings = Surroundings()
+    surroundings: Surroundings = NOTHING
 
     @property
     def characters(self) -> tuple[str, ...]:
@@ -194,6 +194,8 @@ class _Story:
     names: tuple[str, ...] = ()
     places: tuple[str, ...] = ()
     """Places of the story, the last one first."""
+    deeds: list[str] = field(default_factory=list)
+    """What will happen once, in this order where it can."""
     seen: set[str] = field(default_factory=set)
     last: StoryScene | None = None
 
@@ -201,12 +203,13 @@ class _Story:
         dice, night = self.dice, self.dice.random() < 0.5
         self.names = self._least_used(tuple(CAST), dice.choice((2, 3)))
         self.places = self._least_used(tuple(PLACES), dice.choice((2, 3)))
-        turns = [*self._deeds(), *[""] * REPEATED]
+        self.deeds = self._deeds()
+        turns = [True] * ONCE + [False] * REPEATED
         dice.shuffle(turns)
         stays, changes = {*dice.sample(range(1, len(turns)), STAYS)}, dice.randrange(6, 13)
-        for number, deed in enumerate(turns):
+        for number, once in enumerate(turns):
             night = night != (number == changes)
-            scene = self._scene(deed, stays=number in stays)
+            scene = self._scene(once=once, stays=number in stays)
             yield replace(scene, night=night, time_named=number in (0, changes))
             self._remember(scene)
 
@@ -218,12 +221,17 @@ class _Story:
     def _deeds(self) -> list[str]:
         """Return what happens once in the story: flags, coats, and what does not last."""
         lasting = [PLANT] * self.dice.randint(2, len(self.places)) + [_COAT] * 3
-        return [*lasting, *("rest" for _ in range(ONCE - len(lasting)))]
+        deeds = [*lasting, *[_REST] * (ONCE - len(lasting))]
+        self.dice.shuffle(deeds)
+        return deeds
 
-    def _scene(self, deed: str, *, stays: bool) -> StoryScene:
+    def _scene(self, *, once: bool, stays: bool) -> StoryScene:
         """Return the scene of the cue that was used least, among those possible."""
-        places = self._next_places(stays=stays)
-        others = _ONCE if deed else _REPEATED
+        places, others = self._next_places(stays=stays), _ONCE if once else _REPEATED
+        free = [place for place in places if place not in self.flags]
+        deed = next((each for each in self.deeds if free or each != PLANT), _REST) if once else ""
+        if deed in self.deeds:
+            self.deeds.remove(deed)
         # where a story of held-out pairs has no such scene, another deed will do, and then other characters
         possible = (
             self._possible(self._motions(deed), places, self.names)
@@ -248,11 +256,9 @@ class _Story:
     def _motions(self, deed: str) -> Sequence[str]:
         if deed == _COAT:
             return [COAT_OFF] if self.coats and self.dice.random() < _OFF_SHARE else [COAT_ON]
-        return [PLANT] if deed == PLANT else _ONCE if deed else _REPEATED
+        return [PLANT] if deed == PLANT else _ONCE if deed == _REST else _REPEATED
 
-    def _possible(
-        self, motions: Sequence[str], places: Sequence[str], names: Sequence[str]
-    ) -> list[tuple[Cue, str]]:
+    def _possible(self, motions: Sequence[str], places: Sequence[str], names: Sequence[str]) -> list[tuple[Cue, str]]:
         """Return what may come next, in random order."""
         pairs = [(cue, place) for place in places for cue in self._cues(motions, names)]
         self.dice.shuffle(pairs)
@@ -277,7 +283,11 @@ class _Story:
         """Return the uses of what the scene shows, weighed by how much each matters."""
         used, kinds = self.writer.used, held_out(cue, place) if self.writer.pairs == "unseen" else ()
         shown = ((cue.actor, cue.motion), (cue.motion, place), (cue.actor, place))
-        company = (2 if cue.companion else 3) * used["company", cue.motion, bool(cue.companion)] if cue.motion in _WATCHED - {HUG} else 0
+        company = (
+            (2 if cue.companion else 3) * used["company", cue.motion, bool(cue.companion)]
+            if cue.motion in _WATCHED - {HUG}
+            else 0
+        )
         return used[kinds] if kinds else 0, 2 * used["motion", cue.motion] + sum(used[it] for it in shown) + company
 
     def _remember(self, scene: StoryScene) -> None:
@@ -290,6 +300,6 @@ class _Story:
         if cue.motion == PLANT:
             self.flags[place] = cue.staging.actor_x - FLAG_REACH
         self.writer.used.update(
-            [held_out(cue, place), (cue.motion, cue.level), ("motion", cue.motion), (cue.actor, cue.motion), (cue.motion, place),
-             (cue.actor, place), ("company", cue.motion, bool(cue.companion))]
+            [held_out(cue, place), (cue.motion, cue.level), ("motion", cue.motion), (cue.actor, cue.motion),
+             (cue.motion, place), (cue.actor, place), ("company", cue.motion, bool(cue.companion))]
         )  # fmt: skip

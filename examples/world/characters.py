@@ -62,6 +62,7 @@ class Pose:
     """Share of the raincoat that is on: 1 if worn, 0 if not, and between if held over the head."""
 
 
+STANDING = Pose()
 CAST = {
     "Mika": Character(
         hair="twin tails", hair_colour=(255, 128, 176), eyes=(214, 50, 110), skin=(255, 224, 204),

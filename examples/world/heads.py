@@ -15,7 +15,7 @@ from examples.world.scene import Point
 _FALL = [(-27, -8), (-29, 26), (-24, 56), (0, 60), (24, 56), (29, 26), (27, -8)]
 _BOB = [(-26, -6), (-27, 16), (-16, 26), (16, 26), (27, 16), (26, -6)]
 _EARS: Mapping[Wear, tuple[float, float, float]] = {
-    "cat ears": (10, 44, 4), "fox ears": (13, 50, 7), "bunny ears": (7, 66, 2)
+    "cat ears": (10, 44, 4), "fox ears": (13, 50, 7), "bunny ears": (7, 55, 2)
 }  # fmt: skip
 """Half width, height of the tip, and how far the tip leans out."""
 _FRINGES: Mapping[Hair, Sequence[Point]] = {
@@ -49,7 +49,13 @@ def _ears(head: Brush, look: Character, half: float, tip: float, out: float) -> 
         x = side * 16
         points = [(x - half, -16), (x + out * side, -tip), (x + half, -16)]
         if look.wears == "bunny ears":
-            points = [(x - half, -16), (x - half, -0.8 * tip), (x + out * side, -tip), (x + half, -0.8 * tip), points[2]]
+            points = [
+                (x - half, -16),
+                (x - half, -0.8 * tip),
+                (x + out * side, -tip),
+                (x + half, -0.8 * tip),
+                points[2],
+            ]
         head.shape(points, look.hair_colour)
         inside = [(0.55 * (px - x) + x, 0.82 * py - 2) for px, py in points]
         head.shape(inside, inner, outlined=False)
@@ -75,7 +81,17 @@ def _hanging(hair: Brush, look: Character, turned: float) -> None:
             hair.shape(smooth([(-8, -22), (-24, -38), (-44, -26), (-46, 4), (-38, 26), (-32, 2), (-20, -14)]), shade)
             hair.ellipse(-17, -26, 5, 5, look.accent)
         case "curls":
-            for x, y in ((-24, 16), (24, 16), (-31, 1), (31, 1), (-28, -16), (28, -16), (-15, -29), (15, -29), (0, -33)):
+            for x, y in (
+                (-24, 16),
+                (24, 16),
+                (-31, 1),
+                (31, 1),
+                (-28, -16),
+                (28, -16),
+                (-15, -29),
+                (15, -29),
+                (0, -33),
+            ):
                 hair.ellipse(x, y, 12, 12, colour)
         case "buns":
             for side in (-1, 1):
@@ -87,7 +103,7 @@ def _hanging(hair: Brush, look: Character, turned: float) -> None:
                     hair.ellipse(side * (25 * turned + 2 * number), 14 + 11 * number, 7 - 0.7 * number, 7, shade)
                 hair.ellipse(side * (25 * turned + 8), 55, 4, 3.5, look.accent)
         case "mohawk":
-            hair.shape([(-12, -22), (-18, -44), (-7, -36), (-1, -52), (6, -37), (17, -45), (12, -22)], colour)
+            hair.shape([(-12, -22), (-18, -42), (-7, -36), (-1, -48), (6, -37), (17, -43), (12, -22)], colour)
         case "short":
             hair.shape(smooth([(-28, -8), (-27, 9), (-20, 14), (20, 14), (27, 9), (28, -8)]), shade)
 
@@ -162,12 +178,17 @@ def draw_worn(head: Brush, look: Character, heading: float) -> None:
             head.shape(smooth([(-23, -17), (-21, -36), (0, -43), (21, -36), (23, -17)]), (244, 212, 130))
             head.shape([(-23, -24), (23, -24), (23, -17), (-23, -17)], (70, 140, 70), outlined=False)
         case "witch hat":
-            head.shape(smooth([(-21, -18), (-12, -44), (10 - 6 * side, -66), (13, -42), (21, -18)]), dark(look.top, 0.9))
+            head.shape(
+                smooth([(-21, -18), (-12, -44), (10 - 6 * side, -58), (13, -42), (21, -18)]), dark(look.top, 0.9)
+            )
             head.shape([(-20, -25), (20, -25), (21, -17), (-21, -17)], look.accent, outlined=False)
             head.ellipse(0, -16, 40, 7.5, dark(look.top, 0.9))
         case "cap":
             head.shape(smooth([(-28, -11), (-24, -31), (0, -38), (24, -31), (28, -11)]), look.accent)
-            head.shape(smooth([(22 * side - 24, -15), (22 * side + 24, -15), (34 * side + 20, -6), (34 * side - 20, -6)]), dark(look.accent))
+            head.shape(
+                smooth([(22 * side - 24, -15), (22 * side + 24, -15), (34 * side + 20, -6), (34 * side - 20, -6)]),
+                dark(look.accent),
+            )
             head.ellipse(8 * side, -24, 7, 7, WHITE, outlined=False)
         case "headphones":
             head.line([(-28, -4), (-24, -26), (0, -36), (24, -26), (28, -4)], 5.5, dark(look.accent))

@@ -13,16 +13,15 @@ from examples.world.brush import INK, Brush, Colour, dark
 from examples.world.scene import Sprite
 
 Kind = str
-COLOURS: tuple[Colour, ...] = (
-    (196, 120, 84), (92, 92, 108), (236, 228, 214), (126, 84, 60), (96, 132, 190), (190, 86, 96), (120, 160, 110)
-)  # fmt: skip
+_FURS: tuple[Colour, ...] = ((196, 120, 84), (92, 92, 108), (236, 228, 214), (126, 84, 60))
+_DYES: tuple[Colour, ...] = ((96, 132, 190), (190, 86, 96), (120, 160, 110), (236, 190, 90), (170, 120, 200))
 
 
 @dataclass(frozen=True)
 class PasserBy(Sprite):
     """Passer-by without a name; its picture is its kind."""
 
-    colour: Colour = COLOURS[0]
+    colour: Colour = _FURS[0]
     step: float = 0.0
     """Pixels to the right per drawing."""
     phase: float = 0.0
@@ -97,5 +96,8 @@ KINDS: Mapping[Kind, Callable[[Brush, Colour, float], None]] = {
 }  # fmt: skip
 FLYING: Mapping[Kind, tuple[float, float]] = {"bird": (16, 60), "butterfly": (60, 110), "balloon": (20, 60)}
 """Heights of those that fly: least and greatest distance from the upper edge."""
+COLOURS: Mapping[Kind, tuple[Colour, ...]] = {
+    "cat": _FURS, "dog": _FURS, "bird": _FURS, "walker": _FURS + _DYES, "butterfly": _DYES, "balloon": _DYES
+}  # fmt: skip
 HORIZON = (128.0, 138.0)
 """The same of those that walk."""

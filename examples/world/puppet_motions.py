@@ -20,7 +20,7 @@ from examples.world.scenery import GROUND, HEIGHT, WIDTH
 SPEEDS = (1.0, 2.0, 3.4, 5.6, 8.8)
 """Mean motion of what moves, in pixels of the film per drawing, for motion level 1 to 5."""
 FRAMES_PER_DRAWING = 3
-EMBRACED = 20.0
+EMBRACED = 34.0
 """Distance of two who hug."""
 Placed = tuple[float, float, Pose]
 """Offset to the right and down, and pose."""
@@ -136,7 +136,7 @@ def _fly(distance: float) -> Placed:
         heading=1.15, lean=-0.08 + 0.06 * hover, prop="broom", left_leg=(0.3, -1.0), right_leg=(0.6, -0.8),
         left_arm=(0.7, 0.9), right_arm=(0.9, 1.0), eyes="happy",
     )  # fmt: skip
-    return 0, -34 + 5 * hover, pose
+    return 0, -25 + 5 * hover, pose
 
 
 def _jump(phase: float) -> Placed:
@@ -245,7 +245,7 @@ MOTIONS: Mapping[str, Motion] = {
     "fly on a broom": Motion(
         _fly, {1: 1.0, 2: 2.0, 3: 4.0, 4: 7.0, 5: 11.5}, room=(86, 56), period=2 * pi / 0.05, followed=True
     ),
-    "swing a sword": Motion(_swing_sword, {3: 0.34, 4: 0.60, 5: 1.0}, room=(60, 92)),
+    "swing a sword": Motion(_swing_sword, {3: 0.34, 4: 0.60, 5: 1.0}, room=(60, 104)),
     HUG: Motion(_hug, {2: 0.07, 3: 0.125}, once=True),
     PLANT: Motion(_plant, {2: 0.105, 3: 0.19}, room=(76, 40), once=True),
     COAT_ON: Motion(_coat_on, {3: 0.066, 4: 0.115}, room=(46, 46), once=True, coat=True),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import cos, sin
 
 from examples.world.brush import WHITE, Brush, Colour, dark, smooth
-from examples.world.characters import Character, Limb, Pose
+from examples.world.characters import STANDING, Character, Limb, Pose
 from examples.world.heads import draw_back, draw_face, draw_worn
 from examples.world.scene import Point, Sprite
 
@@ -28,7 +28,7 @@ _RAINCOAT_EDGE: Colour = (214, 150, 20)
 class Puppet(Sprite):
     """Character in a pose; its picture is the name of its look."""
 
-    pose: Pose = Pose()
+    pose: Pose = STANDING
 
 
 def draw(brush: Brush, character: Character, puppet: Puppet) -> None:
@@ -123,7 +123,9 @@ def _arm(body: Brush, look: Character, shoulder: Point, arm: Limb) -> Point:
 
 def _scarf(body: Brush, look: Character, heading: float) -> None:
     back = -10 * sin(heading) - 9
-    body.shape(smooth([(back, -56), (back + 9, -54), (back + 4, -28), (back - 12, -24), (back - 8, -40)]), dark(look.accent))
+    body.shape(
+        smooth([(back, -56), (back + 9, -54), (back + 4, -28), (back - 12, -24), (back - 8, -40)]), dark(look.accent)
+    )
     body.bar((-12, -54), (12, -54), 11, look.accent)
 
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from examples.miniature.claims import AT_ONCE, FIELDS, GAMES, TURNS, long_games, measure_claims, measure_drift
-from examples.miniature.dataset import build_datasets, films_of
+from examples.miniature.dataset import TRAINED, build_datasets, films_of
 from examples.miniature.figures import Figure, figure, values_of
 from examples.miniature.games import ScriptedTurn, Shown, exchanged, read_stories
 from examples.miniature.measured_models import MeasuredModel, measure, measured_models
@@ -68,7 +68,7 @@ def test_facts_that_a_turn_names_or_leaves_open_are_counted_apart() -> None:
     assert named["night, named"]
     assert not {"raincoats", "no raincoats"} & values(shown(FACTS.model_copy(update={"motion": COAT_ON}))).keys()
     assert values(shown(FACTS.model_copy(update={"raincoats": ()})))["no raincoats"] is False
-    assert values(shown(FACTS.model_copy(update={"flag": False})))["no flag"] is False
+    assert values(shown(FACTS.model_copy(update={"shows_flag": False})))["no flag"] is False
     held_out = values(shown(FACTS.model_copy(update={"held_out": ("motion x place",)})))
     assert held_out["as asked, motion x place"] is True
     assert "as asked, new scene" not in held_out
@@ -88,7 +88,7 @@ def test_a_flag_counts_by_the_turns_since_it_was_seen() -> None:
         age: {field for field in values(shown(flag_age=age)) if "flag" in field} for age in (1, WINDOW - 1, WINDOW)
     }
     assert flags == {1: {"flag in the window"}, 4: {"flag in the window"}, 5: {"flag beyond the window"}}
-    assert not any("flag" in field for field in values(shown(FACTS.model_copy(update={"motion": PLANT}))))
+    assert not any("flag" in field for field in values(shown(FACTS.model_copy(update={"shows_flag": None}))))
 
 
 def test_a_figure_is_a_mean_with_its_interval() -> None:
@@ -121,9 +121,9 @@ def test_turns_exchanged_keep_their_scripts() -> None:
 def measured_world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """World of one short story, an untrained recogniser, an untrained model and an untrained GC."""
     out = tmp_path_factory.mktemp("world")
-    (film,) = films_of("unseen", 1, unseen=True, stories=1)
+    (film,) = films_of("unseen", 1, "unseen", stories=1)
     build_datasets(out, {"unseen": [replace(film, scenes=film.scenes[:4])]})
-    for name in ("dataset", "more"):
+    for name in TRAINED:
         (out / name).symlink_to(out / "unseen")
     torch.manual_seed(0)
     (out / "recogniser" / "result").mkdir(parents=True)
@@ -147,7 +147,7 @@ def test_a_flag_ages_from_the_turn_that_planted_it(measured_world: Path) -> None
 
 @pytest.mark.slow
 def test_figures_by_an_earlier_recogniser_do_not_stay_beside_new_ones(measured_world: Path, tmp_path: Path) -> None:
-    for part in ("truth.jsonl", "dataset", "more", "unseen", "model", "variants"):
+    for part in ("truth.jsonl", *TRAINED, "unseen", "model", "variants"):
         (tmp_path / part).symlink_to(measured_world / part)
     shutil.copytree(measured_world / "recogniser", tmp_path / "recogniser")
     models = measured_models(tmp_path)

@@ -17,7 +17,6 @@ from examples.miniature.package import HELD_OUT, unpack_model
 from examples.miniature.story import StoryScene
 from examples.world.film import pictures_of
 from examples.world.puppet_motions import Cue
-from examples.world.characters import CAST
 from examples.world.scenery import PLACES
 from models.checkpoint import Checkpoint
 from models.engine import Engine
@@ -32,13 +31,13 @@ from tests.support.datasets.made_dataset import make_dataset
 from tests.support.networks.tiny_models import mini_checkpoint
 
 MOST_BYTES = 20_000_000
-BASE = StoryScene(Cue("Mika", "wave", 2), "meadow", night=False, flagged=False, time_named=False, story=0)
+BASE = StoryScene(Cue("Mika", "wave", 2), "meadow")
 
 
 def still(scene: StoryScene) -> NDArray[np.float64]:
     """Mean picture of a composed scene at the size of the model."""
     pictures = list(pictures_of([scene.drawn("scene")]))[:48]
-    small = [cv2.resize(each[:, 25:295, ::-1], (96, 64), interpolation=cv2.INTER_AREA) for each in pictures]
+    small = [cv2.resize(each[:, 50:590, ::-1], (96, 64), interpolation=cv2.INTER_AREA) for each in pictures]
     return np.mean(small, axis=0)
 
 
@@ -102,7 +101,7 @@ def test_turns_show_who_and_where_as_asked(tmp_path: Path, monkeypatch: pytest.M
     engine = Engine.load(shipped().folder, EngineOptions("cpu"))
     truth = {
         (name, place): still(replace(BASE, cue=replace(BASE.cue, actor=name), place=place))
-        for name in CAST
+        for name in engine.config.characters
         for place in PLACES
     }
     asked = [("Mika", "meadow"), ("Haru", "city street"), ("Yuki", "snowy hill"), ("Kuro", "shrine")]
