@@ -31,6 +31,7 @@ from examples.miniature.other_words import OTHER_WORDS
 from examples.miniature.recogniser_network import PACKED as RECOGNISER
 from examples.miniature.recogniser_network import Recogniser
 from examples.miniature.truth import Truths
+from examples.world.characters import CAST
 from flows.console.terminal import say
 from flows.game.folder import GameFolder
 from models.checkpoint import Checkpoint
@@ -115,7 +116,9 @@ def unpack_model(out: Path, packed: Path = PACKED) -> None:
     made_from = {"packed": packed_identity(packed), "image_encoder": Checkpoint.open(encoder).as_start()}
     ResultNotes(out / "unpacked.json").renew("unpacked", made_from, partial(_unpack, out, packed, encoder))
     say(f"the model of the package is in {out / 'unpacked'}; recogniser, claims and drift measure it")
-    if others := _other_stories(out):
+    if strangers := CAST.keys() - set(Checkpoint.open(out / "unpacked").config.characters):
+        say(f"it has never seen {', '.join(sorted(strangers))}: docs/miniature.md names the version of its world")
+    elif others := _other_stories(out):
         say(f"{others}: on clips of these the figures are of what the model was trained on, not of held-out clips")
 
 

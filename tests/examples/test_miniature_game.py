@@ -12,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from torch import nn
 
+from examples.miniature import package
 from examples.miniature.encoders import FITTED
 from examples.miniature.package import HELD_OUT, unpack_model
 from examples.miniature.story import StoryScene
@@ -85,10 +86,13 @@ def test_the_packed_model_takes_the_place_of_a_trained_one_but_never_of_a_traini
     assert not (tmp_path / "begun" / "model" / "adapt").exists()
 
 
-def test_stories_that_the_packed_model_was_trained_on_are_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_stories_that_the_packed_model_was_trained_on_are_named_or_that_its_world_is_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin(tmp_path, story=4)
+    unpack_model(tmp_path)
+    assert "it has never seen Aoi, Emi, Hana" in capsys.readouterr().err
+    monkeypatch.setattr(package, "CAST", dict.fromkeys(shipped().config.characters))
     unpack_model(tmp_path)
     said = capsys.readouterr().err
     assert "dataset holds out the stories 4 of stories-1, but" in said
