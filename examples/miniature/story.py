@@ -269,9 +269,8 @@ class _Story:
         ]
 
     def _cues(self, motions: Sequence[str], names: Sequence[str]) -> Iterator[Cue]:
-        used = self.writer.used
         for motion in motions:
-            level = min(MOTIONS[motion].steps, key=lambda level, motion=motion: used[motion, level])
+            _, level = min((self.writer.used[motion, level], level) for level in MOTIONS[motion].steps)
             for actor in names:
                 if motion in (COAT_ON, COAT_OFF) and (actor in self.coats) != (motion == COAT_OFF):
                     continue
@@ -283,12 +282,10 @@ class _Story:
         """Return the uses of what the scene shows, weighed by how much each matters."""
         used, kinds = self.writer.used, held_out(cue, place) if self.writer.pairs == "unseen" else ()
         shown = ((cue.actor, cue.motion), (cue.motion, place), (cue.actor, place))
-        company = (
-            (2 if cue.companion else 3) * used["company", cue.motion, bool(cue.companion)]
-            if cue.motion in _WATCHED - {HUG}
-            else 0
-        )
-        return used[kinds] if kinds else 0, 2 * used["motion", cue.motion] + sum(used[it] for it in shown) + company
+        uses = 2 * used["motion", cue.motion] + sum(used[it] for it in shown)
+        if cue.motion in _WATCHED - {HUG}:  # three scenes with a companion for two without
+            uses += (2 if cue.companion else 3) * used["company", cue.motion, bool(cue.companion)]
+        return used[kinds] if kinds else 0, uses
 
     def _remember(self, scene: StoryScene) -> None:
         cue, place, motion = scene.cue, scene.place, MOTIONS[scene.cue.motion]

@@ -35,7 +35,7 @@ _FRINGES: Mapping[Hair, Sequence[Point]] = {
 def draw_back(head: Brush, look: Character, heading: float) -> None:
     """Draw the hair behind the head, which hangs on the far side of a turned head, and the ears of animals."""
     back, colour = -7 * sin(heading), look.hair_colour
-    if look.wears in _EARS:
+    if look.wears and look.wears in _EARS:
         _ears(head.placed(back / 2, 0), look, *_EARS[look.wears])
     _hanging(head.placed(back, 0), look, max(abs(cos(heading)), 0.55))
     head.ellipse(back / 2, -3, 28, 26, dark(colour, 0.6) if look.hair == "mohawk" else colour)
