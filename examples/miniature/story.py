@@ -195,7 +195,7 @@ class _Story:
     places: tuple[str, ...] = ()
     """Places of the story, the last one first."""
     deeds: list[str] = field(default_factory=list)
-    """What will happen once, in this order where it can."""
+    """Kinds of what will happen once, in order if possible."""
     seen: set[str] = field(default_factory=set)
     last: StoryScene | None = None
 

@@ -50,7 +50,7 @@ class SceneFacts(Record):
     stays: bool
     """True if it begins where the scene before ended."""
     chance: Mapping[str, Any]
-    """What neither captions nor facts tell: positions, phase, camera, clouds and passers-by."""
+    """Chance, which no caption tells: positions, phase, camera, clouds and passers-by."""
 
     @property
     def look(self) -> Hashable:

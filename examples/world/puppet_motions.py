@@ -236,18 +236,18 @@ PLANT, HUG, COAT_ON, COAT_OFF = "plant a flag", "hug", "put on a raincoat", "tak
 MOTIONS: Mapping[str, Motion] = {
     "walk": Motion(_walk, {1: 1.0, 2: 1.9, 3: 3.3, 4: 5.7}, room=(86, 86), period=220),
     "run": Motion(_run, {3: 3.5, 4: 6.0, 5: 10.0}, room=(50, 45), period=2 * pi / 0.12, followed=True),
-    "jump": Motion(_jump, {3: 0.25, 4: 0.44, 5: 0.75}),
+    "jump": Motion(_jump, {3: 0.24, 4: 0.44, 5: 0.75}),
     "wave": Motion(_wave, {1: 0.16, 2: 0.40, 3: 0.75}),
-    "dance": Motion(_dance, {1: 0.045, 2: 0.085, 3: 0.16, 4: 0.27, 5: 0.45}, room=(64, 64)),
+    "dance": Motion(_dance, {1: 0.045, 2: 0.095, 3: 0.16, 4: 0.27, 5: 0.45}, room=(64, 64)),
     "spin": Motion(_spin, {2: 0.20, 3: 0.40, 4: 0.70}, room=(50, 50)),
     "fall over": Motion(_fall, {4: 0.085, 5: 0.15}, room=(85, 75), once=True),
     "sit down": Motion(_sit, {1: 0.062, 2: 0.125, 3: 0.22}, room=(36, 48), once=True),
     "fly on a broom": Motion(
         _fly, {1: 1.0, 2: 2.0, 3: 4.0, 4: 7.0, 5: 11.5}, room=(86, 56), period=2 * pi / 0.05, followed=True
     ),
-    "swing a sword": Motion(_swing_sword, {3: 0.34, 4: 0.60, 5: 1.0}, room=(60, 104)),
+    "swing a sword": Motion(_swing_sword, {3: 0.30, 4: 0.54, 5: 1.0}, room=(60, 104)),
     HUG: Motion(_hug, {2: 0.07, 3: 0.125}, once=True),
-    PLANT: Motion(_plant, {2: 0.105, 3: 0.19}, room=(76, 40), once=True),
+    PLANT: Motion(_plant, {2: 0.12, 3: 0.23}, room=(76, 40), once=True),
     COAT_ON: Motion(_coat_on, {3: 0.066, 4: 0.115}, room=(46, 46), once=True, coat=True),
     COAT_OFF: Motion(_coat_off, {3: 0.066, 4: 0.115}, room=(46, 46), once=True, coat=False),
 }
