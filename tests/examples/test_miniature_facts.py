@@ -11,6 +11,7 @@ from examples.world.puppet_motions import COAT_OFF, PLANT, Cue
 
 WAVES = StoryScene(Cue("Mika", "wave", 2), "meadow")
 COAT = frozenset({"Mika"})
+SCENES = [scene for film in films_of("facts", 8) for scene in film.scenes]
 
 
 def accidents(scenes: list[StoryScene]) -> set[str]:
@@ -18,19 +19,18 @@ def accidents(scenes: list[StoryScene]) -> set[str]:
 
 
 def test_the_stories_imply_nothing_that_is_not_meant() -> None:
-    assert accidents([scene for film in films_of("facts", 8) for scene in film.scenes]) == set()
+    assert accidents(SCENES) == set()
 
 
 def test_an_accident_is_found_and_a_rule_of_the_world_is_not() -> None:
-    scenes = [scene for film in films_of("facts", 8) for scene in film.scenes]
     dressed = [
         replace(scene, cue=replace(scene.cue, coats=scene.cue.coats | {scene.cue.actor}))
         if scene.cue.motion == PLANT
         else scene
-        for scene in scenes
+        for scene in SCENES
     ]
     assert accidents(dressed) == {f"P(actor's coat on | motion {PLANT})"}
-    undressing = [each for each in implications(scenes) if each.given == ("motion", COAT_OFF)]
+    undressing = [each for each in implications(SCENES) if each.given == ("motion", COAT_OFF)]
     assert {each.share for each in undressing if each.fact == ("actor's coat", "on")} == {1.0}
 
 
@@ -44,8 +44,7 @@ def test_a_window_tells_what_it_shows_or_what_it_begins_with() -> None:
 
 
 def test_five_turns_tell_nearly_all_coats_and_flags() -> None:
-    scenes = [scene for film in films_of("facts", 8) for scene in film.scenes]
-    told = evidence(turns_of(scenes), 5)
+    told = evidence(turns_of(SCENES), 5)
     for kinds in (("raincoat on", "raincoat off"), ("flag", "no flag"), ("time of day",)):
         both = [each for kind in kinds for each in told[kind]]
         assert sum(both) >= 0.86 * len(both)
