@@ -77,7 +77,7 @@ def surround(place: str, dice: Random) -> Surroundings:
 
 def _passer_by(place: str, dice: Random) -> PasserBy:
     kind, mirrored = dice.choice(_KINDS[place]), dice.random() < 0.5
-    step = dice.choice((0.0, dice.uniform(0.4, 1.1)))
+    step = dice.choice((0.0, 0.0, dice.uniform(0.4, 1.1)))  # else they slow the motion that is measured
     return PasserBy(
         "", kind, dice.uniform(35, 285), dice.uniform(*FLYING.get(kind, HORIZON)), dice.uniform(0.7, 0.95), mirrored,
         dice.choice(COLOURS[kind]), -step if mirrored else step, dice.uniform(0, 6),

@@ -236,9 +236,9 @@ PLANT, HUG, COAT_ON, COAT_OFF = "plant a flag", "hug", "put on a raincoat", "tak
 MOTIONS: Mapping[str, Motion] = {
     "walk": Motion(_walk, {1: 1.0, 2: 1.9, 3: 3.3, 4: 5.7}, room=(86, 86), period=220),
     "run": Motion(_run, {3: 3.5, 4: 6.0, 5: 10.0}, room=(50, 45), period=2 * pi / 0.12, followed=True),
-    "jump": Motion(_jump, {3: 0.24, 4: 0.44, 5: 0.75}),
+    "jump": Motion(_jump, {3: 0.25, 4: 0.44, 5: 0.75}),
     "wave": Motion(_wave, {1: 0.16, 2: 0.40, 3: 0.75}),
-    "dance": Motion(_dance, {1: 0.045, 2: 0.095, 3: 0.16, 4: 0.27, 5: 0.45}, room=(64, 64)),
+    "dance": Motion(_dance, {1: 0.045, 2: 0.09, 3: 0.16, 4: 0.27, 5: 0.45}, room=(64, 64)),
     "spin": Motion(_spin, {2: 0.20, 3: 0.40, 4: 0.70}, room=(50, 50)),
     "fall over": Motion(_fall, {4: 0.085, 5: 0.15}, room=(85, 75), once=True),
     "sit down": Motion(_sit, {1: 0.062, 2: 0.125, 3: 0.22}, room=(36, 48), once=True),
