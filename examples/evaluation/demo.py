@@ -1,6 +1,6 @@
 """Demo of the evaluation, `make demo-eval`: three agents on four games, from nothing to a report, on two cores.
 
-    1. the cast of the package's model                                      OUT/cast
+    1. the cast of the package's model                                     OUT/cast
     2. `animegamer benchmark write`: a game about each                     OUT/games.jsonl
     3. agents: the model of the package; the same untrained;               OUT/untrained OUT/gc
        the baseline GC, untrained

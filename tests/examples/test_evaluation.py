@@ -14,8 +14,10 @@ import pytest
 from examples.evaluation.demo import TURNS
 from examples.evaluation.stand_in_models import FAVOUR, MODEL, serving
 from examples.miniature.clip import PACKED as CLIP
-from examples.world.puppets import CAST, Puppet
+from examples.world.characters import CAST
+from examples.world.puppets import Puppet
 from examples.world.scenery import GROUND, PLACES, Scenery
+from models.shipped import shipped
 from models.tokens import State
 from pipeline.captions.cast import Cast
 from pipeline.captions.endpoint import Endpoint
@@ -68,7 +70,7 @@ def _times(out: Path) -> dict[Path, int]:
 
 
 def test_the_clip_of_the_demo_tells_characters_and_places_apart() -> None:
-    scenes = list(product(CAST, PLACES))
+    scenes = list(product(shipped().config.characters, PLACES))
     pictures = [picture_of(name, place) for name, place in scenes]
     clip = load_clip(str(CLIP))
     lines = [f"Character: {name}; Motion: walk; Background: daytime {place}." for name, place in scenes]
