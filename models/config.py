@@ -374,13 +374,13 @@ def tiny_config() -> ModelConfig:
 
 
 def mini_config() -> ModelConfig:
-    """Configuration for a small world: 64x96 pixels, 80 shot tokens of width 192, no adapters, trained on two cores."""
+    """Configuration for a small world: 128x192 pixels, 80 shot tokens of width 192, no adapters, for two cores."""
     return ModelConfig(
         size="mini",
         shot_encoder=ShotEncoderConfig(
             text_tokens=16, text_width=96, image_pixels=64, image_patch=8, image_width=96, width=192
         ),
-        shot_decoder=ShotDecoderConfig(height=64, width=96, lora_rank=0),
+        shot_decoder=ShotDecoderConfig(height=128, width=192, lora_rank=0, continues="place"),
         game_model=GameModelConfig(lora_rank=0),
         sampling=MINI_SAMPLING,
         bases={name: Base(id=inside_id(name)) for name in get_args(Component)},

@@ -16,15 +16,17 @@ Shapes: V vocabulary, R rows kept, H width of the language model.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import get_args
 
 import torch
 from platformdirs import user_cache_path
 from torch import Tensor
 
 from models.checkpoint import PLAYED, RESAMPLERS, SHOT_ENCODER, TOKENIZER, Checkpoint, identity_of
-from models.checkpoint_writer import save_config, writing
-from models.config import CONFIG, inside_id
+from models.checkpoint_writer import copy_rest, save_config, writing
+from models.config import CONFIG, Component, inside_id
 from models.tokens import LEGAL_IDS, VOCABULARY, shipped_tokenizer
 from models.weights import read_tensors, write_tensors
 from pipeline.core.errors import DiskError, UserError, disk_errors
@@ -33,6 +35,7 @@ PACKED = Path(__file__).parent / "mini"
 _VOCABULARY_FILE = "vocabulary.safetensors"
 _LANGUAGE_FILE = f"{inside_id('language_model')}/model.safetensors"
 _TOKENIZER_FILE = f"{TOKENIZER}/tokenizer.json"
+_ALL: tuple[Component, ...] = get_args(Component)
 _INPUT, _OUTPUT = "model.embed_tokens.weight", "lm_head.weight"
 
 
@@ -79,51 +82,89 @@ def packed_identity(packed: Path = PACKED) -> str:
     return identity_of(sorted(path for path in packed.rglob("*") if path.is_file()))
 
 
-def pack(checkpoint: Checkpoint, start: Checkpoint, packed: Path = PACKED) -> None:
+def pack(
+    checkpoint: Checkpoint, start: Checkpoint, packed: Path = PACKED, bases: Collection[Component] = PLAYED
+) -> None:
     """Replace the packed checkpoint by the parts that play needs of a checkpoint with networks that were trained whole.
 
     Args:
         start: the checkpoint from which its game model was trained; embeddings equal in both were never used.
+        bases: bases to pack, of a checkpoint that is not trained to the end. The shot encoder comes with the
+            transformer, and the resamplers with the language model.
     """
     shutil.rmtree(packed, ignore_errors=True)
     with writing(packed) as part:
         save_config(part, checkpoint.config)
-        names = [RESAMPLERS, SHOT_ENCODER]
-        for base in map(inside_id, PLAYED):
+        names = [SHOT_ENCODER] if "transformer" in bases else []
+        for base in map(inside_id, bases):
             names += sorted(f"{base}/{path.name}" for path in (checkpoint.folder / base).iterdir())
         for name in names:
             _copy_halved(checkpoint.folder / name, part / name)
-        language = read_tensors(checkpoint.folder / _LANGUAGE_FILE)
-        inputs_VH, outputs_VH = language.pop(_INPUT), language.pop(_OUTPUT)
-        begun_VH = read_tensors(start.folder / _LANGUAGE_FILE)[_INPUT]
-        used_R = (inputs_VH != begun_VH).any(dim=1).nonzero()[:, 0]
-        legal_R = torch.tensor(sorted({identifier for legal in LEGAL_IDS for identifier in legal}))
-        write_tensors(_halved(language), part / _LANGUAGE_FILE)
-        rows = _rows("input", inputs_VH, used_R) | _rows("output", outputs_VH, legal_R)
-        write_tensors(rows, part / _VOCABULARY_FILE)
+        if "language_model" in bases:
+            _pack_game_model(checkpoint.folder, start.folder, part)
 
 
-def unpack(packed: Path, folder: Path) -> Checkpoint:
+def _pack_game_model(trained: Path, start: Path, packed: Path) -> None:
+    _copy_halved(trained / RESAMPLERS, packed / RESAMPLERS)
+    language = read_tensors(trained / _LANGUAGE_FILE)
+    inputs_VH, outputs_VH = language.pop(_INPUT), language.pop(_OUTPUT)
+    begun_VH = read_tensors(start / _LANGUAGE_FILE)[_INPUT]
+    used_R = (inputs_VH != begun_VH).any(dim=1).nonzero()[:, 0]
+    legal_R = torch.tensor(sorted({identifier for legal in LEGAL_IDS for identifier in legal}))
+    write_tensors(_halved(language), packed / _LANGUAGE_FILE)
+    rows = _rows("input", inputs_VH, used_R) | _rows("output", outputs_VH, legal_R)
+    write_tensors(rows, packed / _VOCABULARY_FILE)
+
+
+def unpack(
+    packed: Path, folder: Path, start: Checkpoint | None = None, bases: Collection[Component] = _ALL
+) -> Checkpoint:
     """Write a packed checkpoint as an ordinary one, still in half precision.
+
+    Args:
+        start: untrained checkpoint that has what was not packed, for further training.
+        bases: bases to take, and what `pack` packs with them.
 
     Raises:
         UserError: a file is damaged, or the folder exists.
     """
     with writing(folder) as part:
+        if start:
+            copy_rest(start, part, {TOKENIZER})
         for path in sorted(each for each in packed.rglob("*") if each.is_file()):
+            if not _is_of(str(path.relative_to(packed)), bases):
+                continue
             target = part / path.relative_to(packed)
             target.parent.mkdir(parents=True, exist_ok=True)
+            target.unlink(missing_ok=True)  # a file of the start, shared with it
             shutil.copyfile(path, target)
-        rows = read_tensors(part / _VOCABULARY_FILE)
-        language = read_tensors(part / _LANGUAGE_FILE)
-        for name, kind in ((_INPUT, "input"), (_OUTPUT, "output")):
-            rows_RH = rows[f"{kind}_rows"]
-            empty_VH = rows_RH.new_zeros(VOCABULARY, rows_RH.shape[1])
-            language[name] = empty_VH.index_copy_(0, rows[f"{kind}_ids"], rows_RH)
-        write_tensors(language, part / _LANGUAGE_FILE)
-        (part / _VOCABULARY_FILE).unlink()
+        if (part / _VOCABULARY_FILE).exists():
+            _unpack_vocabulary(part, start)
         shipped_tokenizer().save_pretrained(str(part / TOKENIZER))
     return Checkpoint.open(folder)
+
+
+def _is_of(name: str, bases: Collection[Component]) -> bool:
+    """Return whether a packed file belongs to some of the bases, or to all."""
+    with_bases: Mapping[str, Component] = {
+        SHOT_ENCODER: "transformer",
+        RESAMPLERS: "language_model",
+        _VOCABULARY_FILE: "language_model",
+    }
+    if name in with_bases:
+        return with_bases[name] in bases
+    return name == CONFIG or any(name.startswith(f"{inside_id(base)}/") for base in bases)
+
+
+def _unpack_vocabulary(part: Path, start: Checkpoint | None) -> None:
+    rows, language = read_tensors(part / _VOCABULARY_FILE), read_tensors(part / _LANGUAGE_FILE)
+    begun = read_tensors(start.folder / _LANGUAGE_FILE) if start else {}
+    for name, kind in ((_INPUT, "input"), (_OUTPUT, "output")):
+        rows_RH = rows[f"{kind}_rows"]
+        whole_VH = begun[name].half() if begun else rows_RH.new_zeros(VOCABULARY, rows_RH.shape[1])
+        language[name] = whole_VH.index_copy_(0, rows[f"{kind}_ids"], rows_RH)
+    write_tensors(language, part / _LANGUAGE_FILE)
+    (part / _VOCABULARY_FILE).unlink()
 
 
 def _rows(kind: str, matrix_VH: Tensor, ids_R: Tensor) -> dict[str, Tensor]:

@@ -154,6 +154,8 @@ class _Shape:
     layers: int
     """Layers of language model and transformer."""
     image_layers: int
+    time_width: int
+    """Width of the transformer's embedding of the timestep, which modulates every block."""
     channels: tuple[int, ...]
     """Widths of the autoencoder's levels, from pixels to latents. With fewer than four levels it takes patches."""
     blocks: int
@@ -163,8 +165,8 @@ class _Shape:
 
 _SHAPES: Mapping[Size, _Shape] = {
     # Equal widths, because without blocks nothing changes the width. The middle block alone learns fast on a CPU.
-    "tiny": _Shape(layers=4, image_layers=3, channels=(24, 24, 24, 24), blocks=0, groups=4),
-    "mini": _Shape(layers=6, image_layers=4, channels=(64, 64, 64), blocks=0, groups=8),
+    "tiny": _Shape(layers=4, image_layers=3, time_width=128, channels=(24, 24, 24, 24), blocks=0, groups=4),
+    "mini": _Shape(layers=6, image_layers=4, time_width=64, channels=(64, 64, 64), blocks=0, groups=8),
 }
 
 
@@ -191,7 +193,7 @@ def _transformer(config: ModelConfig, shape: _Shape) -> CogVideoXTransformer3DMo
         "num_attention_heads": config.shot_encoder.width // _HEAD_WIDTH,
         "attention_head_dim": _HEAD_WIDTH,
         "num_layers": shape.layers,
-        "time_embed_dim": 128,
+        "time_embed_dim": shape.time_width,
         "text_embed_dim": config.shot_encoder.text_width,
         "sample_height": config.shot_decoder.height // SPATIAL_COMPRESSION,
         "sample_width": config.shot_decoder.width // SPATIAL_COMPRESSION,

@@ -3,28 +3,37 @@
     python -m examples.miniature all --out miniature      every step below, in order
     python -m examples.miniature data --out miniature     one step; it needs those before it
 
-    data            films of the drawn world through the ordinary pipeline       OUT/films OUT/dataset OUT/unseen ...
-    image-encoder   untrained checkpoint of size mini, its image encoder trained on frames against captions
-                                                                                 OUT/start OUT/image_encoder
-    clip            text encoder for the image encoder: a CLIP that measures games                      OUT/clip
-    autoencoder     its autoencoder fitted to the clips                          OUT/autoencoder
-    recogniser      network that names who, where and what in clips              OUT/recogniser
-    model           the three phases of training                                 OUT/model
-    claims          games along held-out stories, named by the recogniser        OUT/claims
-    drift           games of 50 turns                                            OUT/drift
-    tables          all figures of claims and drift, as tables                   OUT/tables.md
+    data               films of the drawn world through the ordinary pipeline       OUT/films OUT/dataset OUT/unseen ...
+    image-encoder      untrained checkpoint of size mini, its image encoder trained on frames against captions
+                                                                                    OUT/start OUT/image_encoder
+    clip               text encoder for the image encoder: a CLIP that measures games                      OUT/clip
+    autoencoder        its autoencoder fitted to the clips                          OUT/autoencoder
+    autoencoder-more   the rest of that fit                                         OUT/autoencoder/more
+    sharpness          PSNR of reconstructions, of what stands still and of what moves             OUT/sharpness.json
+    recogniser         network that names who, where and what in clips              OUT/recogniser
+    features           all clips encoded for training                               OUT/features
+    joint              shot encoder and shot decoder                                OUT/model/joint
+    game               game model                                                   OUT/model/game
+    adapt              shot decoder on the game model's predictions                 OUT/model/adapt
+    claims             games along held-out stories, named by the recogniser        OUT/claims
+    drift              games of 50 turns                                            OUT/drift
+    tables             all figures of claims and drift, as tables                   OUT/tables.md
 
-    facts           what the stories tell by accident, and how often the past tells what a turn must show
-    variants        six ablations and GC in few steps, `research`, two more seeds, or those that --only names; then run
-                    claims, drift and tables again                               OUT/variants
-    real-film       the steps from data to model on the labelled clips of Big Buck Bunny         OUT/real-film
-    pack            the model in half precision into the package: `animegamer play` without a checkpoint; CLIP and
-                    recogniser beside it, for `make demo-eval`
-    unpack          package's model, to be measured without the steps autoencoder and model      OUT/unpacked
-    uniform         60 turns drawn from the buttons at random, by the packed model   OUT/uniform.png OUT/uniform.json
-    strip           eight turns of a game by the packed model, as a picture      OUT/strip.png
+    facts              what the stories tell by accident, and how often the past tells what a turn must show
+    variants           six ablations and GC in few steps, `research`, two more seeds, or those that --only names; then
+                       run claims, drift and tables again                           OUT/variants
+    real-film          the steps from data to adapt on the labelled clips of Big Buck Bunny         OUT/real-film
+    keep               the finished networks in half precision into the repository: `restore` starts the next step from
+                       them in another OUT, without the run states
+    restore            the kept networks as results of the steps that trained them
+    pack               the model in half precision into the package: `animegamer play` without a checkpoint; CLIP and
+                       recogniser beside it, for `make demo-eval`
+    unpack             package's model, to be measured without the steps from autoencoder to adapt      OUT/unpacked
+    uniform            60 turns drawn from the buttons at random, by the packed model   OUT/uniform.png OUT/uniform.json
+    strip              eight turns of a game by the packed model, as a picture      OUT/strip.png
 
-A finished step does nothing, and a killed step resumes when the same command is given again. OUT/dataset is an ordinary
+A finished step does nothing, and a killed step resumes when the same command is given again. No step takes over two
+hours on two cores; `timeout 2h` before the command ends one, and saves its state. OUT/dataset is an ordinary
 dataset: `animegamer status`, `play` and `train` take it like any other. OUT/more is more of its kind, all to train.
 OUT/any-pairs is more with all pairs of character, motion and place; the other two have no held-out pairs, and every
 scene of OUT/unseen has one. The model learns from the first three; the variant `research` leaves OUT/any-pairs out.
@@ -35,16 +44,34 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from flows.console.progress import Bars, TrainBars
 from flows.console.terminal import say
 from pipeline.core.errors import UserError
 
-STEPS = ("data", "image-encoder", "clip", "autoencoder", "recogniser", "model", "claims", "drift", "tables")
-APART = ("facts", "variants", "real-film", "pack", "unpack", "strip", "uniform")
-"""Steps that `all` leaves out: hours more, or the package's own."""
+STEPS: Mapping[str, int] = {
+    "data": 50,
+    "image-encoder": 15,
+    "clip": 1,
+    "autoencoder": 100,
+    "autoencoder-more": 50,
+    "sharpness": 3,
+    "recogniser": 60,
+    "features": 25,
+    "joint": 100,
+    "game": 110,
+    "adapt": 65,
+    "claims": 20,
+    "drift": 10,
+    "tables": 0,
+}
+"""Steps with their minutes on two cores, estimated."""
+APART = ("facts", "variants", "real-film", "keep", "restore", "pack", "unpack", "strip", "uniform")
+"""Steps that `all` leaves out: hours more, or those on files of the repository."""
+_PARTS = {"features": "features", "joint": "shot", "game": "game", "adapt": "adapt"}
+"""Parts of `animegamer train` by step."""
 
 
 def run_step(step: str, out: Path, only: Collection[str] = ()) -> None:
@@ -68,19 +95,27 @@ def run_step(step: str, out: Path, only: Collection[str] = ()) -> None:
             from examples.miniature.clip import train_clip
 
             train_clip(out)
-        case "autoencoder":
-            from examples.miniature.encoders import train_autoencoder
+        case "autoencoder" | "autoencoder-more":
+            from examples.miniature.encoders import train_autoencoder, train_autoencoder_more
 
-            train_autoencoder(out)
+            (train_autoencoder if step == "autoencoder" else train_autoencoder_more)(out)
+        case "sharpness":
+            from examples.miniature.sharpness import measure_sharpness
+
+            measure_sharpness(out)
         case "recogniser":
             from examples.miniature.recogniser import train_recogniser
 
             with (bars := TrainBars()).shown():
                 train_recogniser(out, watch=bars.step)
-        case "model" | "variants":
-            from examples.miniature.model_runs import train_model, train_variants
+        case "features" | "joint" | "game" | "adapt":
+            from examples.miniature.model_runs import train_model
 
-            train_model(out) if step == "model" else train_variants(out, only)
+            train_model(out, _PARTS[step])
+        case "variants":
+            from examples.miniature.model_runs import train_variants
+
+            train_variants(out, only)
         case "claims" | "drift":
             from examples.miniature.claims import measure_claims, measure_drift
 
@@ -102,9 +137,14 @@ def run_step(step: str, out: Path, only: Collection[str] = ()) -> None:
 
             play_uniformly(out)
         case _:
-            from examples.miniature.package import pack_networks, unpack_model
+            from examples.miniature import package
 
-            (pack_networks if step == "pack" else unpack_model)(out)
+            {
+                "keep": package.keep_networks,
+                "restore": package.restore_networks,
+                "pack": package.pack_networks,
+                "unpack": package.unpack_model,
+            }[step](out)
 
 
 def main() -> None:
@@ -118,7 +158,13 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.only and asked.step != "variants":
         parser.error(f"--only chooses among `variants`, `{asked.step}` has nothing to choose from")
-    for name in STEPS if asked.step == "all" else [asked.step]:
+    steps = [*STEPS] if asked.step == "all" else [asked.step]
+    for name in steps:
+        if name in STEPS:
+            say(f"{name}: about {STEPS[name]} minutes on two cores")
+    if asked.step == "all":
+        say(f"in all about {sum(STEPS.values()) / 60:.0f} hours")
+    for name in steps:
         started, spent = time.monotonic(), _cpu_seconds()
         try:
             with Bars().watching():

@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import CLIPConfig, CLIPModel, CLIPTextConfig, CLIPTokenizer, CLIPVisionModel
 
+from examples.miniature.encoders import SEEN
 from examples.miniature.recogniser_network import HEIGHT, WIDTH
 from flows.console.terminal import say
 from models.checkpoint import Checkpoint
@@ -53,7 +54,7 @@ def train_clip(out: Path, steps: int = STEPS) -> Path:
     folder = out / "clip"
     if not folder.exists():
         torch.manual_seed(0)
-        checkpoint = Checkpoint.open(out / "image_encoder" / "result")
+        checkpoint = Checkpoint.open(out / SEEN)
         encoder = load_base("image_encoder", CLIPVisionModel, checkpoint.base("image_encoder"), torch.float32)
         states_ND, lines = _embedded(encoder, out / "dataset", "train", _FRAMES)
         tokenizer = _tokenizer(lines)

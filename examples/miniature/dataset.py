@@ -127,7 +127,7 @@ def build_datasets(out: Path, films: Mapping[str, Sequence[StoryFilm]]) -> None:
 
 def rows_of(film: StoryFilm) -> Iterator[dict[str, Any]]:
     """Yield the truth of every scene of a film."""
-    drawn = _drawn(film)
+    drawn = drawn_scenes(film)
     truths = [truth for truth in truth_about(drawn, FPS).scenes if truth.background != _BLACK.name]
     for number, (scene, truth) in enumerate(zip(film.scenes, truths, strict=True)):
         after = scene.caption("", scene.cue.level)
@@ -158,8 +158,8 @@ def agreement(dataset: Dataset, films: Sequence[StoryFilm]) -> tuple[int, int]:
     """Return the number of kept clips, and of kept clips with the script's motion level."""
     kept = right = 0
     for folder, film in zip(dataset.folders(), films, strict=True):
-        drawn = _drawn(film)
-        truth, scenes = truth_about(drawn, FPS), _by_name(film, drawn)
+        drawn = drawn_scenes(film)
+        truth, scenes = truth_about(drawn, FPS), scripts_of(film, drawn)
         clips = {clip.clip_id: clip for clip in folder.read("clips", Clip)}
         for verdict in folder.read("verdicts", Verdict):
             if verdict.keep:
@@ -169,7 +169,7 @@ def agreement(dataset: Dataset, films: Sequence[StoryFilm]) -> tuple[int, int]:
     return kept, right
 
 
-def _drawn(film: StoryFilm) -> list[Scene]:
+def drawn_scenes(film: StoryFilm) -> list[Scene]:
     """Return the scenes of a film, and the black ones between."""
     drawn: list[Scene] = []
     for number, scene in enumerate(film.scenes):
@@ -181,14 +181,15 @@ def _drawn(film: StoryFilm) -> list[Scene]:
     return drawn
 
 
-def _by_name(film: StoryFilm, drawn: Sequence[Scene]) -> dict[str, StoryScene]:
+def scripts_of(film: StoryFilm, drawn: Sequence[Scene]) -> dict[str, StoryScene]:
+    """Return the scripts of drawn scenes by their names, without the black ones."""
     told = (scene for scene in drawn if scene.place != _BLACK)
     return {scene.name: script for scene, script in zip(told, film.scenes, strict=True)}
 
 
 def _composed(folder: Path, film: StoryFilm) -> ScriptedFilm:
     """Compose a film unless the same is there."""
-    path, drawn = folder / f"{film.name}.mp4", _drawn(film)
+    path, drawn = folder / f"{film.name}.mp4", drawn_scenes(film)
 
     def compose() -> list[Path]:
         with replacing(path) as part:
@@ -198,7 +199,7 @@ def _composed(folder: Path, film: StoryFilm) -> ScriptedFilm:
     with watched(path.name, "compose") as watch:
         made_from = {"version": _VERSION, "scenes": list(rows_of(film))}
         watch.changed = ResultNotes(folder / "made.json").renew(film.name, made_from, compose)
-    return ScriptedFilm(path, truth_about(drawn, FPS), partial(_caption, _by_name(film, drawn)))
+    return ScriptedFilm(path, truth_about(drawn, FPS), partial(_caption, scripts_of(film, drawn)))
 
 
 def _caption(scenes: Mapping[str, StoryScene], clip_id: str, truth: SceneTruth, level: int) -> Caption:

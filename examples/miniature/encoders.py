@@ -4,8 +4,12 @@ OUT/start                         untrained checkpoint of size mini
 OUT/image_encoder/result          the same with the trained image encoder
 OUT/image_encoder/curve.jsonl     its learning curve: held-out frames that retrieve their caption, over CPU seconds
 OUT/image_encoder/random          the random encoder, measured in the same way: only the projections are trained
-OUT/autoencoder/clips/result      checkpoint with the trained image encoder and the fitted autoencoder
-OUT/autoencoder/curve.jsonl       its learning curve: PSNR of whole held-out clips over CPU seconds
+OUT/autoencoder/...               the autoencoder fitted to stills, and to clips for two thirds of the recipe's steps
+OUT/autoencoder/more/...          the same network fitted for the other steps, at half the rate
+OUT/autoencoder/more/clips/result     checkpoint with the trained image encoder and the fitted autoencoder
+OUT/autoencoder/**/curve.jsonl    learning curves: PSNR of whole held-out clips over CPU seconds
+
+The fit has two steps, because a step takes at most two hours.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from models.checkpoint import Checkpoint
 from models.config import mini_config
 from models.untrained import new_checkpoint
 from training.config import FitSettings, LoopSettings
+from training.phase_folder import MADE_FROM
 from training.phases.autoencoder import fit_autoencoder
 from training.phases.image_encoder import fit_image_encoder
 from training.recipes import mini
@@ -31,8 +36,12 @@ LOOP = LoopSettings(
     save_every=250, validate_every=250,
 )  # fmt: skip
 _CURVE = "curve.jsonl"
-FITTED = Path("autoencoder", "clips", "result")
+SEEN = Path("image_encoder", "result")
+"""Checkpoint with the trained image encoder."""
+FITTED = Path("autoencoder", "more", "clips", "result")
 """Checkpoint with the fitted autoencoder, which all models start from."""
+_FIRST_SHARE = 2 / 3
+"""Share of the steps on clips in the first of the two fits."""
 
 
 class LearningCurve:
@@ -67,7 +76,9 @@ def read_curve(path: Path) -> list[dict[str, Any]]:
 
 def train_image_encoder(out: Path, loop: LoopSettings = LOOP) -> Path:
     """Train the image encoder, and the projections of the random one. Return the folder of the checkpoint."""
-    start, folder = _start_of(out), out / "image_encoder"
+    start, folder = start_of(out), out / "image_encoder"
+    if is_restored(out, SEEN):
+        return out / SEEN
     result = start
     for part, frozen in ((folder / "random", True), (folder, False)):
         curve = LearningCurve(part / _CURVE)
@@ -81,16 +92,43 @@ def train_image_encoder(out: Path, loop: LoopSettings = LOOP) -> Path:
     return result.folder
 
 
-def _start_of(out: Path) -> Checkpoint:
+def is_restored(out: Path, result: Path) -> bool:
+    """Return whether a result comes from the kept networks, not from a training here."""
+    is_here = (out / result).exists() and not any((out / result.parts[0]).rglob(MADE_FROM))
+    if is_here:
+        say(f"{result.parts[0]}: from the kept networks")
+    return is_here
+
+
+def start_of(out: Path) -> Checkpoint:
     """Return the untrained checkpoint, written by the first call."""
     start = out / "start"
     return Checkpoint.open(start) if start.exists() else new_checkpoint(start, mini_config())
 
 
 def train_autoencoder(out: Path, settings: FitSettings | None = None) -> Path:
-    """Fit the autoencoder. Return the folder of the checkpoint."""
-    folder, settings = out / "autoencoder", settings or mini().autoencoder
-    start, curve = Checkpoint.open(out / "image_encoder" / "result"), LearningCurve(folder / "curve.jsonl")
-    fitted = fit_autoencoder(start, out / "dataset", folder, settings, curve)
+    """Fit the autoencoder to stills and for most steps to clips. Return the folder of the checkpoint."""
+    if is_restored(out, FITTED):
+        return out / FITTED
+    settings = settings or mini().autoencoder or FitSettings()
+    clips = settings.clips.model_copy(update={"steps": round(_FIRST_SHARE * settings.clips.steps)})
+    return _fit(out, SEEN, out / "autoencoder", settings.model_copy(update={"clips": clips}))
+
+
+def train_autoencoder_more(out: Path, settings: FitSettings | None = None) -> Path:
+    """Fit the autoencoder for the other steps. Return the folder of the checkpoint."""
+    if is_restored(out, FITTED):
+        return out / FITTED
+    settings = settings or mini().autoencoder or FitSettings()
+    steps = settings.clips.steps - round(_FIRST_SHARE * settings.clips.steps)
+    clips = settings.clips.model_copy(update={"steps": steps, "learning_rate": settings.clips.learning_rate / 2})
+    none = settings.stills.model_copy(update={"steps": 0})
+    settings = settings.model_copy(update={"stills": none, "clips": clips})
+    return _fit(out, Path("autoencoder", "clips", "result"), out / "autoencoder" / "more", settings)
+
+
+def _fit(out: Path, start: Path, folder: Path, settings: FitSettings) -> Path:
+    curve = LearningCurve(folder / _CURVE)
+    fitted = fit_autoencoder(Checkpoint.open(out / start), out / "dataset", folder, settings, curve)
     say("autoencoder: " + ", ".join(f"{split} {decibels:.1f} dB" for split, decibels in fitted.after.items()))
     return fitted.checkpoint.folder

@@ -1,7 +1,7 @@
 """Figures of shown turns with intervals: what the recogniser names correctly, the motion level drawn, and the states.
 
 A turn is `as asked` if who, where and what follow the instruction. Time of day, raincoats and flags follow from earlier
-turns. A flag in the window was last seen in a turn that the game model still sees.
+turns. A raincoat or a flag, or that there is none, is told if a turn that the game model still sees tells it.
 
 Turns of a game depend on each other (many scenes have two clips of one instruction). So the intervals treat games, not
 turns, as the sample, with Student's t for their number.
@@ -22,6 +22,7 @@ from scipy.special import stdtrit
 from examples.miniature.dataset import CONFIG
 from examples.miniature.games import ScriptedTurn, Shown
 from examples.miniature.recogniser_network import Named, Recogniser
+from examples.miniature.sharpness import edge_strength, saturation
 from pipeline.reviews.intervals import CONFIDENCE, wilson
 from pipeline.stages.motion import measure_frames, open_optical_flow
 from pipeline.stages.motion_levels import PUBLISHED_EDGES, level_of
@@ -61,6 +62,8 @@ def values_of(shown: Shown, named: Named, window: int) -> dict[str, float]:
         "level drawn": drawn == facts.level,
         "level drawn, error": abs(drawn - facts.level),
         "states": shown.state == facts.state,
+        "saturation": saturation(shown.frames_THWC),
+        "sharpness": edge_strength(shown.frames_THWC),
         "seconds": shown.seconds,
     }
 
@@ -75,12 +78,16 @@ def _of_history(turn: ScriptedTurn, named: Named, window: int) -> dict[str, bool
     facts = turn.facts
     hits = {"night" if not facts.time_named else "night, named": named.night == (facts.time_of_day == "night")}
     if facts.coats_last:
-        hits["raincoats" if facts.raincoats else "no raincoats"] = named.raincoats == frozenset(facts.raincoats)
-    if facts.shows_flag is False:
-        hits["no flag"] = not named.flag
-    elif facts.shows_flag and turn.flag_age:
-        hits[f"flag {'in' if turn.flag_age < window else 'beyond'} the window"] = named.flag
+        kind = "raincoats" if facts.raincoats else "no raincoats"
+        hits[f"{kind}{_told(turn.coats_age, window)}"] = named.raincoats == frozenset(facts.raincoats)
+    if facts.shows_flag is not None:
+        kind = "flag" if facts.shows_flag else "no flag"
+        hits[f"{kind}{_told(turn.flag_age, window)}"] = named.flag == facts.shows_flag
     return hits
+
+
+def _told(age: int, window: int) -> str:
+    return ", told" if age < window else ", not told"
 
 
 def drawn_level(frames_THWC: NDArray[np.uint8]) -> int:

@@ -39,8 +39,11 @@ class ScriptedTurn:
 
     packed: PackedTurn
     facts: SceneFacts
-    flag_age: int | None = None
-    """Turns since a flag that stands here was last seen; None if none was."""
+    flag_age: int = 0
+    """Turns since one last told whether a flag stands here: one that shows or plants it, shows that there is none, or
+    begins the story."""
+    coats_age: int = 0
+    """The same of who wears a raincoat: turns since the one seen longest ago was on screen, or the story began."""
     repeated: bool = False
     """True if the model was trained on a scene of the same look, in another story."""
     game: Hashable = ()
@@ -82,19 +85,21 @@ def read_stories(out: Path, data: str, split: Split) -> list[Story]:
     for packed in read_turns(open_shards(out / data, split)):
         facts = truths.of(packed.turn.sample)
         turns.append(ScriptedTurn(packed, facts, repeated=facts.look in trained, game=(facts.film, facts.story)))
-    return [_with_flags(list(story)) for _, story in groupby(turns, lambda turn: turn.game)]
+    return [_with_ages(list(story)) for _, story in groupby(turns, lambda turn: turn.game)]
 
 
-def _with_flags(story: Story) -> Story:
-    """Note the ages of flags."""
-    last: dict[str, int] = {}
+def _with_ages(story: Story) -> Story:
+    """Note how long ago flags and raincoats were told."""
+    told: dict[str, int] = {}
     noted: list[ScriptedTurn] = []
     for number, turn in enumerate(story):
         facts = turn.facts
-        seen = last.get(facts.place)
-        noted.append(replace(turn, flag_age=None if seen is None else number - seen))
-        if facts.motion == PLANT or facts.shows_flag:
-            last[facts.place] = number
+        ages = {name: number - told.get(name, 0) for name in (facts.place, *facts.characters)}
+        coats = max(ages[name] for name in facts.characters)
+        noted.append(replace(turn, flag_age=ages[facts.place], coats_age=coats))
+        told |= dict.fromkeys(facts.characters, number)
+        if facts.motion == PLANT or facts.shows_flag is not None:
+            told[facts.place] = number
     return noted
 
 

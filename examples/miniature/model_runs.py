@@ -2,13 +2,14 @@
 
 OUT/model              the main run
 OUT/variants/NAME      a run with other settings: `research`, without held-out pairs; few steps, besides an ablation of
-                       the paper; the baseline GC; another seed
+                       the paper; the baseline GC; another seed of game model and adaptation
 OUT/starts/NAME        checkpoint that an ablation of a network starts from: the fitted one's bases, but a new shot
                        decoder and shot encoder of the ablation's kind
 
 All start from the fitted autoencoder and share the encoded clips, OUT/features. A seed determines the examples' order,
-noise and levels, but all seeds have the same untrained weights. Ablations and the baseline GC have fewer steps than the
-main run. So they are compared with each other and with `short`, which has as few steps and no other change.
+noise and levels of the last two phases; all seeds start from the shot networks of the main run. Ablations and the
+baseline GC have fewer steps than the main run. So they are compared with each other and with `short`, which has as few
+steps and no other change.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ import torch
 
 import training
 from examples.commands import run_command
+from examples.miniature.claims import GC, MAIN, RESEARCH, SEEDS, SHORT, VARIANTS
 from examples.miniature.dataset import ANY_PAIRS, TRAINED
 from examples.miniature.encoders import FITTED
-from examples.miniature.measured_models import GC, MAIN, RESEARCH, SEEDS, SHORT, VARIANTS
 from flows.console.terminal import say
 from models.checkpoint import Checkpoint
 from models.config import Component
@@ -37,7 +38,9 @@ from training.recipes import read_recipe
 _LAUNCH = Path(training.__file__).parent / "launch" / "2-cpus-ddp.yaml"
 _Changes = dict[str, Mapping[str, float]]
 _FEW_STEPS: _Changes = {"shot.joint": {"steps": 2000}, "game.loop": {"steps": 1500}, "adapt.loop": {"steps": 1500}}
-_LOOPS = ("shot.warm_up", *_FEW_STEPS)
+JOINT = Path(MAIN, "joint", "result")
+"""Checkpoint with the shot encoder, and the shot decoder before its adaptation."""
+_SEEDED = ("game", "adapt")
 ABLATIONS = ("no-motion-scope", "no-warm-up", "random-frame", "linear", "addition", "cross-attention")
 """`no-adaptation` needs no run: it is the main one before its last phase."""
 _KEPT: tuple[Component, ...] = ("language_model", "autoencoder", "text_encoder", "image_encoder")
@@ -51,8 +54,8 @@ class Variant:
     changes: Mapping[str, Mapping[str, float]] = field(default_factory=_FEW_STEPS.copy)
     """Keys of the recipe that it changes, by table."""
     ablation: str | None = None
-    part: str = "all"
-    """Part of `animegamer train`."""
+    parts: Sequence[str] = ("all",)
+    """Parts of `animegamer train`."""
     data: Sequence[str] = TRAINED
 
     def toml(self) -> str:
@@ -68,19 +71,22 @@ def variants() -> Iterator[Variant]:
     """Yield the variants in the order of their training: the short ones first."""
     yield Variant(SHORT)
     yield from (Variant(name, ablation=name) for name in ABLATIONS)
-    yield Variant(GC, {"gc.loop": {"steps": 3700}}, part="gc")  # the steps of the shot decoder of the short ones
+    yield Variant(GC, {"gc.loop": {"steps": 3700}}, parts=("gc",))  # the steps of the shot decoder of the short ones
     yield Variant(RESEARCH, {}, data=[name for name in TRAINED if name != ANY_PAIRS])
-    yield from (Variant(name, {loop: {"seed": seed} for loop in _LOOPS}) for seed, name in enumerate(SEEDS) if seed)
+    for seed, name in enumerate(SEEDS):
+        if seed:
+            yield Variant(name, {f"{part}.loop": {"seed": seed} for part in _SEEDED}, parts=_SEEDED)
 
 
-def train_model(out: Path, variant: Variant | None = None, data: Sequence[str] = TRAINED) -> None:
-    """Train shots, game and adaptation, on two processes if there is no GPU.
+def train_model(out: Path, part: str = "all", variant: Variant | None = None, data: Sequence[str] = TRAINED) -> None:
+    """Train a part of the model, on two processes if there is no GPU.
 
     Args:
         out: folder of the miniature, or of other data with a fitted autoencoder.
+        part: of `animegamer train`: `features`, `shot`, `game` or `adapt`, or the last three as `all`.
     """
     folder = out / MAIN
-    words = [*_training(out, out / FITTED, folder, data), *(_settings(variant, folder) if variant else ())]
+    words = [*_training(out, out / FITTED, folder, data, part), *(_settings(variant, folder) if variant else ())]
     run_command(*words, *(() if torch.accelerator.is_available() else ("--accelerate", _LAUNCH)))
 
 
@@ -98,7 +104,7 @@ def train_variants(out: Path, only: Collection[str] = ()) -> None:
         if name not in by_name:
             raise UserError(f"there is no variant {name}; choose from {', '.join(by_name)}")
     chosen = [variant for name, variant in by_name.items() if not only or name in only]
-    starts = [start_of(out, each.ablation) for each in chosen]
+    starts = [out / JOINT if each.parts == _SEEDED else start_of(out, each.ablation) for each in chosen]
     with ThreadPoolExecutor(1 if torch.accelerator.is_available() else 2) as pool:
         list(pool.map(partial(_train_variant, out), chosen, starts))
 
@@ -106,9 +112,10 @@ def train_variants(out: Path, only: Collection[str] = ()) -> None:
 def _train_variant(out: Path, variant: Variant, start: Path) -> None:
     folder = out / VARIANTS / variant.name
     log = folder / "messages.txt"
-    words = [*_training(out, start, folder, variant.data, variant.part), *_settings(variant, folder)]
+    settings = _settings(variant, folder)
     say(f"variants: {variant.name} begins, its messages are in {log}")
-    run_command(*words, beside=log)
+    for part in variant.parts:
+        run_command(*_training(out, start, folder, variant.data, part), *settings, beside=log)
 
 
 def start_of(out: Path, ablation: str | None) -> Path:

@@ -1,6 +1,10 @@
-"""Pack and unpack steps: the trained model as the checkpoint of the package, in `models/mini`, and back.
+"""Steps on files of the repository: finished networks kept between trainings, and the checkpoint of the package.
 
-`pack` also writes OUT/clip and OUT/recogniser to `examples/miniature/packed`, for `make demo-eval`.
+    keep       the finished networks of OUT, in half precision, into `examples/miniature/packed/networks`
+    restore    those into another OUT, where the next step starts from them
+    pack       the trained model as the checkpoint of the package, in `models/mini`; OUT/clip and OUT/recogniser
+               beside the kept networks, for `make demo-eval`
+    unpack     the checkpoint of the package into OUT
 
 OUT/unpacked                                   the model of the package; OUT/model/adapt/result is a link to it
 OUT/autoencoder/clips/result                   its autoencoder with the trained image encoder: a start for `variants`
@@ -14,7 +18,7 @@ from __future__ import annotations
 import os
 import shutil
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -23,10 +27,11 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from examples.commands import run_command
+from examples.miniature.claims import MAIN
 from examples.miniature.clip import PACKED as CLIP
 from examples.miniature.dataset import CONFIG
-from examples.miniature.encoders import FITTED
-from examples.miniature.measured_models import MAIN
+from examples.miniature.encoders import FITTED, SEEN, start_of
+from examples.miniature.model_runs import JOINT
 from examples.miniature.other_words import OTHER_WORDS
 from examples.miniature.recogniser_network import PACKED as RECOGNISER
 from examples.miniature.recogniser_network import Recogniser
@@ -36,7 +41,7 @@ from flows.console.terminal import say
 from flows.game.folder import GameFolder
 from models.checkpoint import Checkpoint
 from models.checkpoint_writer import link_or_copy, writing
-from models.config import LevelScale, inside_id
+from models.config import Component, LevelScale, inside_id
 from models.shipped import PACKED, pack, packed_identity, unpack
 from pipeline.core.errors import UserError
 from pipeline.core.ingredients import ResultNotes
@@ -62,8 +67,44 @@ HELD_OUT = {f"stories-{film}": story for film, story in enumerate((5, 12, 17, 22
 """Story of each film in `val` when the packed model was trained. It follows from the bytes of the film, and so from the
 versions of the packages that encode it."""
 GAME = Path(__file__).with_name("game.txt")
+KEPT = Path(__file__).parent / "packed" / "networks"
+"""Finished networks, in the layout of the package."""
+_FINISHED: Mapping[Path, tuple[Component, ...]] = {
+    SEEN: ("image_encoder",),
+    FITTED: ("image_encoder", "autoencoder"),
+    JOINT: ("image_encoder", "autoencoder", "transformer"),
+    Path(MAIN, "game", "result"): ("image_encoder", "autoencoder", "transformer", "language_model"),
+}
+"""Results of the steps in order, with the bases that are trained in them."""
 _COLUMNS, _SCALE, _GAP, _LINES = 2, 2, 8, 2
 _LINE_HEIGHT, _FONT = 18, 14
+
+
+def keep_networks(out: Path, kept: Path = KEPT) -> None:
+    """Replace the kept networks by the finished ones. UserError if none is finished."""
+    finished = [(out / result, bases) for result, bases in _FINISHED.items() if (out / result).exists()]
+    if not finished:
+        raise UserError(f"{out} has no finished network: run the step `image-encoder` first")
+    result, bases = finished[-1]
+    pack(Checkpoint.open(result), start_of(out), kept, bases)
+    say(f"{kept}: {', '.join(bases)}, {_megabytes(kept):.1f} MB; commit them")
+
+
+def restore_networks(out: Path, kept: Path = KEPT) -> None:
+    """Write the results that the kept networks come from, except those that are there.
+
+    Raises:
+        UserError: nothing is kept, or a file is damaged.
+    """
+    if not kept.exists():
+        raise UserError(f"{kept} has no networks: run the first steps, and then the step `keep`")
+    start = start_of(out)
+    for result, bases in _FINISHED.items():
+        if not (kept / inside_id(bases[-1])).exists():
+            break
+        if not (out / result).exists():
+            unpack(kept, out / result, start, bases)
+            say(f"{out / result}: {bases[-1]} from the kept networks")
 
 
 def pack_networks(out: Path, packed: Path = PACKED, clip: Path = CLIP, recogniser: Path = RECOGNISER) -> None:
@@ -110,7 +151,7 @@ def unpack_model(out: Path, packed: Path = PACKED) -> None:
         UserError: one of them has begun here, or the image encoder is not trained.
     """
     _refuse_training(out)
-    encoder = out / "image_encoder" / "result"
+    encoder = out / SEEN
     if not encoder.exists():
         raise UserError(f"{encoder} does not exist: run the step `image-encoder` first")
     made_from = {"packed": packed_identity(packed), "image_encoder": Checkpoint.open(encoder).as_start()}

@@ -1,6 +1,6 @@
 """Real-film step: the steps of the miniature on the labelled clips of Big Buck Bunny, and what is memorised.
 
-OUT/real-film/dataset              the whole film in clips of twice the height and width that `mini` draws
+OUT/real-film/dataset              the whole film in clips of the size that `mini` draws
 OUT/real-film/start, ...           its own image encoder, autoencoder and model, by the same steps; the model has the
                                    steps of the short variants, since the film has few clips
 OUT/real-film/drawn/sheet.png      eight clips as the autoencoder reconstructs them, the first four of the training
@@ -28,8 +28,8 @@ from torch import Tensor
 from examples.bunny.cast import fetch_cast
 from examples.bunny.film import fetch_bunny
 from examples.commands import run_command
-from examples.miniature.encoders import train_autoencoder, train_image_encoder
-from examples.miniature.measured_models import MAIN, SHORT
+from examples.miniature.claims import MAIN, SHORT
+from examples.miniature.encoders import train_autoencoder, train_autoencoder_more, train_image_encoder
 from examples.miniature.model_runs import Variant, train_model
 from flows.console.progress import Bars
 from flows.console.terminal import say
@@ -70,7 +70,8 @@ def train_on_film(out: Path) -> None:
     run_command("build", fetch_bunny(), "--cast", fetch_cast(), "--out", folder / "dataset", "--config", CONFIG)
     train_image_encoder(folder)
     train_autoencoder(folder)
-    train_model(folder, Variant(SHORT), data=("dataset",))
+    train_autoencoder_more(folder)
+    train_model(folder, variant=Variant(SHORT), data=("dataset",))
     result = folder / MAIN / "adapt" / "result"
 
     def measured() -> list[Path]:

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from examples.miniature.claims import MAIN, SEEDS
 from examples.miniature.figures import Figure
 from examples.miniature.games import SETS
-from examples.miniature.measured_models import MAIN, SEEDS
 from pipeline.core.atomic import replacing
 from pipeline.core.errors import UserError
 
@@ -33,14 +33,18 @@ ROWS = {
     "level drawn, error": "its error in levels",
     "states": "states",
     "night": "time of day, named before",
-    "raincoats": "raincoat, put on before",
-    "no raincoats": "no raincoat",
-    "flag in the window": "flag, seen 1 to 4 turns ago",
-    "no flag": "no flag",
+    "raincoats, told": "raincoat, told by the last turns",
+    "no raincoats, told": "no raincoat, told",
+    "flag, told": "flag, told",
+    "no flag, told": "no flag, told",
+    "raincoats, not told": "raincoat, not told",
+    "flag, not told": "flag, not told",
+    "saturation": "saturation",
+    "sharpness": "sharpness",
     "seconds": "seconds a turn",
 }
 """Fields of a turn by the words of their row."""
-_NUMBERS = ("level drawn, error", "seconds")
+_NUMBERS = ("level drawn, error", "saturation", "sharpness", "seconds")
 """Fields that are no shares."""
 _BOUNDS = ("reconstructed", "played", "played without guidance", "played without past", "by chance")
 
@@ -68,7 +72,11 @@ def _of_claims(claims: Mapping[str, Mapping[str, Mapping[str, _Figures]]]) -> It
         played = {f"`{model}`": found[name]["played"] for model, found in claims.items()}
         if MAIN in claims:
             yield f"## `{name}`: the model, and what bounds it"
-            yield table({kind: claims[MAIN][name][kind] for kind in _BOUNDS}, intervals=False)
+            bounds = {kind: claims[MAIN][name][kind] for kind in _BOUNDS}
+            yield table(bounds, intervals=False)
+            drawn, most = (bounds[kind]["level drawn"]["mean"] for kind in ("played", "reconstructed"))
+            if most:
+                yield f"Motion level drawn: {drawn / most:.0%} of what reconstructions reach."
         yield f"## `{name}`: all models"
         yield table(played)
         seeds = {run: played[run] for run in (f"`{seed}`" for seed in SEEDS) if run in played}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import cos, pi, sin
 
 import cv2
@@ -20,7 +20,7 @@ Points = NDArray[np.float64]
 INK: Colour = (44, 34, 52)
 WHITE: Colour = (250, 250, 252)
 DAYLIGHT = (1.0, 1.0, 1.0)
-_BITS = 4
+BITS = 4
 """Binary digits after the point in the coordinates of OpenCV."""
 _CIRCLE = np.stack(
     [np.cos(np.linspace(0, 2 * pi, 24, endpoint=False)), np.sin(np.linspace(0, 2 * pi, 24, endpoint=False))], -1
@@ -48,26 +48,25 @@ class Brush:
 
     def under(self, light: tuple[float, float, float]) -> Brush:
         """Brush whose colours are multiplied by a light."""
-        return Brush(self.canvas_HWC, self.matrix, light, self.ink)
+        return replace(self, light=light)
 
     def thin(self, share: float) -> Brush:
         """Brush with thinner outlines."""
-        return Brush(self.canvas_HWC, self.matrix, self.light, self.ink * share)
+        return replace(self, ink=self.ink * share)
 
     def placed(self, x: float, y: float, angle: float = 0.0, across: float = 1.0, down: float = 1.0) -> Brush:
         """Brush whose origin is (x, y), turned clockwise by `angle` (radians) and stretched."""
         turned = np.array(
             [[cos(angle) * across, -sin(angle) * down, x], [sin(angle) * across, cos(angle) * down, y], [0, 0, 1.0]]
         )
-        return Brush(self.canvas_HWC, self.matrix @ turned, self.light, self.ink)
+        return replace(self, matrix=self.matrix @ turned)
 
     def shape(self, points: Sequence[Point] | Points, colour: Colour, *, outlined: bool = True) -> None:
         """Fill a polygon, after drawing its outline."""
         corners = self._corners(points)
         if outlined:
-            width = max(1, round(2 * self.ink))
-            cv2.polylines(self.canvas_HWC, [corners], True, self._bgr(INK), width, cv2.LINE_AA, _BITS)
-        cv2.fillPoly(self.canvas_HWC, [corners], self._bgr(colour), cv2.LINE_AA, _BITS)
+            self._stroke(corners, 2 * self.ink, INK, closed=True)
+        self._fill(corners, colour)
 
     def ellipse(self, x: float, y: float, across: float, down: float, colour: Colour, *, outlined: bool = True) -> None:
         """Fill an ellipse of these radii."""
@@ -85,11 +84,20 @@ class Brush:
     def line(self, points: Sequence[Point], width: float, colour: Colour) -> None:
         """Draw an open line."""
         corners, width = self._corners(points), width * float(np.sqrt(abs(np.linalg.det(self.matrix[:2, :2]))))
-        cv2.polylines(self.canvas_HWC, [corners], False, self._bgr(colour), max(1, round(width)), cv2.LINE_AA, _BITS)
+        self._stroke(corners, width, colour, closed=False)
+
+    def _fill(self, corners: NDArray[np.int32], colour: Colour) -> None:
+        """Fill a polygon of corners in fractions of a pixel; every shape is drawn by this and by `_stroke`."""
+        cv2.fillPoly(self.canvas_HWC, [corners], self._bgr(colour), cv2.LINE_AA, BITS)
+
+    def _stroke(self, corners: NDArray[np.int32], width: float, colour: Colour, *, closed: bool) -> None:
+        """Draw a line of a width in pixels through such corners."""
+        wide = max(1, round(width))
+        cv2.polylines(self.canvas_HWC, [corners], closed, self._bgr(colour), wide, cv2.LINE_AA, BITS)
 
     def _corners(self, points: Sequence[Point] | Points) -> NDArray[np.int32]:
         placed = np.asarray(points, np.float64) @ self.matrix[:2, :2].T + self.matrix[:2, 2]
-        return np.asarray(np.round(placed * (1 << _BITS)), np.int32)
+        return np.asarray(np.round(placed * (1 << BITS)), np.int32)
 
     def _bgr(self, colour: Colour) -> tuple[float, float, float]:
         red, green, blue = (min(255.0, value * factor) for value, factor in zip(colour, self.light, strict=True))

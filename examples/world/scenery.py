@@ -72,7 +72,11 @@ class Scenery:
         A flag stands in front, so that nobody hides it.
         """
         canvas_HWC = _background(self.name, self.night, self.clouds, box).copy()
-        brush = Brush.on(canvas_HWC, SCALE * WIDTH / (box[2] - box[0]), box[0], box[1])
+        self.paint(Brush.on(canvas_HWC, SCALE * WIDTH / (box[2] - box[0]), box[0], box[1]), sprites, box)
+        return canvas_HWC
+
+    def paint(self, brush: Brush, sprites: Sprites, box: Box) -> None:
+        """Paint puppets, passers-by and the flag with a brush in the coordinates of the place."""
         brush, looks = brush.under(_BY_NIGHT if self.night else DAYLIGHT), dict(self.cast)
         for sprite in sprites:
             if isinstance(sprite, PasserBy):
@@ -83,7 +87,6 @@ class Scenery:
         if self.flag is not None:
             for period in flags_in(self.flag, box):
                 flag(brush.placed(period, GROUND + 2))
-        return canvas_HWC
 
 
 def flags_in(x: float, box: Box) -> tuple[float, ...]:

@@ -10,7 +10,15 @@ import pytest
 
 from examples.commands import run_command
 from examples.miniature.clip import train_clip
-from examples.miniature.encoders import FITTED, LOOP, LearningCurve, read_curve, train_autoencoder, train_image_encoder
+from examples.miniature.encoders import (
+    FITTED,
+    LOOP,
+    LearningCurve,
+    read_curve,
+    train_autoencoder,
+    train_autoencoder_more,
+    train_image_encoder,
+)
 from examples.miniature.model_runs import ABLATIONS, Variant, start_of, train_variants, variants
 from models.checkpoint import TRANSFORMER_FILE, Checkpoint
 from pipeline.core.errors import UserError
@@ -56,13 +64,15 @@ def test_a_variant_changes_what_its_name_says(tmp_path: Path, variant: Variant) 
     (changes := tmp_path / "changes.toml").write_text(variant.toml())
     recipe, main = read_recipe("mini", variant.ablation, changes), read_recipe("mini")
     loops, of_main = (
-        [each.gc.loop] if variant.part == "gc" else [each.shot.joint, each.game.loop, each.adapt.loop]
+        [each.gc.loop] if variant.parts == ("gc",) else [each.shot.joint, each.game.loop, each.adapt.loop]
         for each in (recipe, main)
     )
-    is_seed = variant.name.startswith("seed")
-    assert all((loop.steps == other.steps) == is_seed for loop, other in zip(loops, of_main, strict=True))
-    assert {loop.seed for loop in loops} == {int(variant.name[-1]) if is_seed else 0}
-    assert is_seed or recipe.game.loop.steps in (1500, main.game.loop.steps)
+    seed = int(variant.name[-1]) if variant.name.startswith("seed") else 0
+    is_whole = seed > 0 or variant.name == "research"
+    assert all((loop.steps == other.steps) == is_whole for loop, other in zip(loops, of_main, strict=True))
+    assert [loop.seed for loop in loops] == [0, seed, seed][-len(loops) :]
+    assert (variant.parts == ("game", "adapt")) == (seed > 0)
+    assert is_whole or recipe.game.loop.steps in (1500, main.game.loop.steps)
 
 
 def test_variants_of_unknown_names_are_refused_before_any_training(world: Path) -> None:
@@ -95,15 +105,16 @@ def test_a_learning_curve_has_the_validations_and_goes_on_after_a_stop(tmp_path:
 def test_both_encoders_are_trained_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "dataset").symlink_to(small_dataset())
     loop = LOOP.model_copy(update={"steps": 2, "batch_size": 4, "micro_batch": 4})
-    few = LoopSettings(steps=2, batch_size=2, micro_batch=2, learning_rate=1e-3, validate_every=1)
-    settings = FitSettings(stills=few, clips=few, judged=1, pictures=0)
+    few = LoopSettings(steps=3, batch_size=2, micro_batch=2, learning_rate=1e-3, validate_every=1)
+    settings = FitSettings(stills=few, clips=few, measured=1, pictures=0)
     seen = train_image_encoder(tmp_path, loop)
-    fitted = train_autoencoder(tmp_path, settings)
+    train_autoencoder(tmp_path, settings)
+    fitted = train_autoencoder_more(tmp_path, settings)
     said = capsys.readouterr().err
     assert "image encoder, random: " in said
     assert "autoencoder: train " in said
     written = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
-    assert (train_image_encoder(tmp_path, loop), train_autoencoder(tmp_path, settings)) == (seen, fitted)
+    assert (train_image_encoder(tmp_path, loop), train_autoencoder_more(tmp_path, settings)) == (seen, fitted)
     assert written == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
     encoder, autoencoder = "bases/image_encoder/model.safetensors", f"bases/autoencoder/{TRANSFORMER_FILE}"
     clip = train_clip(tmp_path, steps=3)
@@ -115,6 +126,9 @@ def test_both_encoders_are_trained_once(tmp_path: Path, capsys: pytest.CaptureFi
     )
     curve = read_curve(tmp_path / "autoencoder" / "curve.jsonl")
     assert [(point["phase"], point["step"]) for point in curve] == [
-        (phase, step) for phase in ("stills", "clips") for step in (1, 2)
+        *(("stills", step) for step in (1, 2, 3)),
+        ("clips", 1),
+        ("clips", 2),
     ]
+    assert [point["step"] for point in read_curve(fitted.parents[1] / "curve.jsonl")] == [1]
     assert {"psnr_train", "psnr_val"} <= curve[0].keys()

@@ -16,6 +16,7 @@ from pipeline.core.errors import UserError
 from tests.support.networks.tiny_models import mini_checkpoint
 
 INPUT, OUTPUT = "model.embed_tokens.weight", "lm_head.weight"
+LANGUAGE = "bases/language_model/model.safetensors"
 
 
 @pytest.fixture(scope="module")
@@ -56,13 +57,34 @@ def test_an_unpacked_checkpoint_is_the_trained_one_in_half_precision(
 @pytest.mark.slow
 def test_only_words_that_training_used_are_packed(start: Checkpoint, trained: Checkpoint, tmp_path: Path) -> None:
     pack(trained, start, tmp_path / "packed")
-    language = "bases/language_model/model.safetensors"
-    after = load_file(unpack(tmp_path / "packed", tmp_path / "unpacked").folder / language)
-    before = load_file(trained.folder / language)
+    after = load_file(unpack(tmp_path / "packed", tmp_path / "unpacked").folder / LANGUAGE)
+    before = load_file(trained.folder / LANGUAGE)
     kept = {name: after[name].any(dim=1).nonzero()[:, 0].tolist() for name in (INPUT, OUTPUT)}
     assert kept == {INPUT: [7, TURN], OUTPUT: sorted({each for legal in LEGAL_IDS for each in legal})}
     for name, rows in kept.items():
         assert torch.equal(after[name][rows], before[name][rows].half())
+
+
+@pytest.mark.slow
+def test_networks_trained_so_far_are_packed_and_a_start_gives_the_others(
+    start: Checkpoint, trained: Checkpoint, tmp_path: Path
+) -> None:
+    begun = {path: path.read_bytes() for path in start.folder.rglob("*.safetensors")}
+    pack(trained, start, tmp_path / "packed", ("autoencoder", "language_model"))
+    files = {str(path.relative_to(tmp_path / "packed")) for path in (tmp_path / "packed").rglob("*.safetensors")}
+    assert files == {
+        "vocabulary.safetensors",
+        "game_model/resamplers.safetensors",
+        "bases/autoencoder/diffusion_pytorch_model.safetensors",
+        LANGUAGE,
+    }
+    whole = unpack(tmp_path / "packed", tmp_path / "whole", start)
+    found, wanted = (load_file(each.folder / LANGUAGE)[INPUT] for each in (whole, trained))
+    assert torch.equal(found, wanted.half()), "unused words have the start's embeddings"
+    assert torch.equal(whole.shot_decoder().proj_out.weight, start.shot_decoder().proj_out.weight)
+    some = unpack(tmp_path / "packed", tmp_path / "some", start, ("autoencoder",))
+    assert (some.folder / LANGUAGE).read_bytes() == (start.folder / LANGUAGE).read_bytes()
+    assert {path: path.read_bytes() for path in start.folder.rglob("*.safetensors")} == begun
 
 
 def test_a_cache_folder_that_cannot_be_made_is_named_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

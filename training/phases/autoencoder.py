@@ -263,6 +263,8 @@ def fit_autoencoder(
     before = _mean_psnr(checkpoint, measured)
     for kind in _KINDS:
         loop, result = getattr(settings, kind), folder / kind / "result"
+        if not loop.steps:
+            continue
         if not result.exists():
             autoencoder = with_cheap_stills(begun.autoencoder(accelerator.device, torch.float32)).requires_grad_(True)
             arrange(autoencoder, frozen_dtype(settings.precision))
