@@ -63,7 +63,7 @@ STEPS: Mapping[str, int] = {
     "joint": 100,
     "game": 110,
     "adapt": 65,
-    "claims": 20,
+    "claims": 30,
     "drift": 10,
     "tables": 0,
 }

@@ -143,7 +143,7 @@ class MeasuredModel:
 
     def engine(self, guidance: float = MINI_SAMPLING.guidance) -> Engine:
         """Load a checkpoint as `play` loads the model of the package."""
-        return Engine.load(self.trained.folder, EngineOptions("cpu", MINI_SAMPLING.steps, guidance, speed="best"))
+        return Engine.load(self.trained.folder, EngineOptions("cpu", MINI_SAMPLING.steps, guidance))
 
 
 def measured_models(out: Path) -> list[MeasuredModel]:
@@ -172,9 +172,7 @@ def measure(
     """
     models = list(models)
     if not models:
-        raise UserError(
-            f"no trained model in {out}: run the steps to `adapt` first, or `unpack` for the package's model"
-        )
+        raise UserError(f"no trained model in {out}: run the steps to `adapt`, or `unpack` for the package's model")
     recogniser = Recogniser.open(out / "recogniser" / "result")
     made_from = {
         "version": _VERSION,

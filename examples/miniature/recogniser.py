@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import batched, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -193,9 +193,10 @@ def with_reconstructions(
     autoencoder = checkpoint.autoencoder(dtype=_half_precision())
     arrange(autoencoder)
     shape, chosen, some = checkpoint.config.shot_decoder, range(0, len(clips), _BACK_OF), list[Tensor]()
-    packed = (turn for source, split in sources for turn in read_turns(open_shards(source, split)))
+    every = (turn for source, split in sources for turn in read_turns(open_shards(source, split)))
+    packed = islice(every, 0, None, _BACK_OF)
     with watched("recogniser", "reconstruct") as watch:
-        for turns in batched(islice(packed, 0, None, _BACK_OF), _AT_ONCE):
+        while turns := list(islice(packed, _AT_ONCE)):
             frames = [turn.frames(shape.height, shape.width, shape.frames) for turn in turns]
             some.append(_small(reconstructed(autoencoder, torch.stack(frames))))
             watch(sum(map(len, some)), len(chosen))

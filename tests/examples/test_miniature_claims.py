@@ -185,7 +185,7 @@ def test_figures_by_an_earlier_recogniser_do_not_stay_beside_new_ones(measured_w
     Recogniser().save(tmp_path / "recogniser" / "result", Recogniser().state_dict())
     measure(tmp_path, "claims", 0, models[:1], figures)
     assert {path.stem for path in (tmp_path / "claims").iterdir()} == {"model", "made"}
-    with pytest.raises(UserError, match=r"no trained model in .*: run the steps to `adapt` first, or `unpack`"):
+    with pytest.raises(UserError, match=r"no trained model in .*: run the steps to `adapt`, or `unpack`"):
         measure(tmp_path, "claims", 0, [], figures)
 
 
@@ -260,9 +260,11 @@ def test_models_stand_side_by_side_and_seeds_have_a_mean(tmp_path: Path) -> None
     assert seeds[0] == "| right in | `model` | `seed-1` | `seed-2` | mean (lowest to highest) |"
     assert seeds[2] == "| all three: as asked | 87 % (82 to 92) | 76 % (71 to 81) | 80 % (75 to 85) | 81 % (76 to 87) |"
     bounds = section(text, "`val`: the model, and what bounds it")
+    assert "Motion level drawn: 100% of what reconstructions reach." in text
     assert bounds[2] == "| all three: as asked | 87 % | 87 % | 87 % | 87 % | 87 % |"
     assert section(text, "Games of 50 turns: `model`")[2:] == [
         "| all three: as asked | 90 % (85 to 95) |",
+        "| motion level drawn | 90 % (85 to 95) |",
         "| its error in levels | 0.40 (0.30 to 0.50) |",
         "| seconds a turn | 0.80 |",
     ]
