@@ -7,10 +7,11 @@
     unpack     the checkpoint of the package into OUT
 
 OUT/unpacked                                   the model of the package; OUT/model/adapt/result is a link to it
-OUT/autoencoder/clips/result                   its autoencoder with the trained image encoder: a start for `variants`
+OUT/autoencoder/more/clips/result              its autoencoder with the trained image encoder: a start for `variants`
 OUT/unpacked.json                              ingredients of both; another packed model replaces them
 
-Without the hours of `autoencoder` and `model`, the recogniser, claims and drift then measure the package's model.
+Without the hours of the steps from `autoencoder` to `adapt`, the recogniser, claims and drift then measure the
+package's model.
 """
 
 from __future__ import annotations
@@ -145,7 +146,7 @@ def _megabytes(folder: Path) -> float:
 
 
 def unpack_model(out: Path, packed: Path = PACKED) -> None:
-    """Put the packed model into the folders that the steps `autoencoder` and `model` write.
+    """Put the packed model into the folders that the steps from `autoencoder` to `adapt` write.
 
     Raises:
         UserError: one of them has begun here, or the image encoder is not trained.

@@ -7,19 +7,22 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
 from examples.commands import run_command
 from examples.miniature.clip import train_clip
 from examples.miniature.encoders import (
     FITTED,
     LOOP,
+    SEEN,
     LearningCurve,
     read_curve,
     train_autoencoder,
     train_autoencoder_more,
     train_image_encoder,
 )
-from examples.miniature.model_runs import ABLATIONS, Variant, start_of, train_variants, variants
+from examples.miniature.model_runs import ABLATIONS, JOINT, Variant, start_of, train_variants, variants
+from examples.miniature.package import keep_networks, restore_networks
 from models.checkpoint import TRANSFORMER_FILE, Checkpoint
 from pipeline.core.errors import UserError
 from tests.support.networks.small_run import small_dataset
@@ -57,6 +60,37 @@ def test_every_ablation_has_a_start_that_its_recipe_accepts(world: Path, name: s
     assert started.shot_encoder()
     assert started.shot_decoder()
     assert start_of(world, name) == start
+
+
+@pytest.mark.slow
+def test_kept_networks_start_the_next_step_in_another_folder(tmp_path: Path) -> None:
+    out, other, kept = (tmp_path / name for name in ("out", "other", "kept"))
+    with pytest.raises(UserError, match="has no finished network: run the step `image-encoder` first"):
+        keep_networks(out, kept)
+    with pytest.raises(UserError, match="has no networks: run the first steps, and then the step `keep`"):
+        restore_networks(other, kept)
+    for result in (SEEN, FITTED):
+        shutil.copytree(mini_checkpoint(), out / result)
+    keep_networks(out, kept)
+    packed = {path.name for path in (kept / "bases").iterdir()}
+    assert packed == {"image_encoder", "autoencoder"}
+    shutil.copytree(mini_checkpoint(), out / JOINT)
+    keep_networks(out, kept)
+    assert sum(path.stat().st_size for path in kept.rglob("*") if path.is_file()) < 16e6
+    restore_networks(other, kept)
+    assert not (other / "model" / "game").exists()
+    trained, fitted, joint = (Checkpoint.open(folder) for folder in (out / JOINT, other / FITTED, other / JOINT))
+    autoencoders = trained.autoencoder(), fitted.autoencoder()
+    for one, restored in ((trained.shot_decoder(), joint.shot_decoder()), autoencoders):
+        for name, value in restored.state_dict().items():
+            assert torch.equal(value, one.state_dict()[name].half().float()), name
+    begun = Checkpoint.open(other / "start").shot_decoder().state_dict()["proj_out.weight"]
+    assert torch.equal(fitted.shot_decoder().state_dict()["proj_out.weight"], begun), "not trained in that step"
+    assert train_autoencoder(other) == train_autoencoder_more(other) == other / FITTED
+    assert train_image_encoder(other) == other / SEEN
+    written = {path: path.stat().st_mtime_ns for path in other.rglob("*") if path.is_file()}
+    restore_networks(other, kept)
+    assert written == {path: path.stat().st_mtime_ns for path in other.rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize("variant", variants(), ids=lambda variant: variant.name)
