@@ -109,7 +109,7 @@ def _pack_game_model(trained: Path, start: Path, packed: Path) -> None:
     language = read_tensors(trained / _LANGUAGE_FILE)
     inputs_VH, outputs_VH = language.pop(_INPUT), language.pop(_OUTPUT)
     begun_VH = read_tensors(start / _LANGUAGE_FILE)[_INPUT]
-    used_R = (inputs_VH != begun_VH).any(dim=1).nonzero()[:, 0]
+    used_R = (inputs_VH.half() != begun_VH.half()).any(dim=1).nonzero()[:, 0]  # a training may begin from packed rows
     legal_R = torch.tensor(sorted({identifier for legal in LEGAL_IDS for identifier in legal}))
     write_tensors(_halved(language), packed / _LANGUAGE_FILE)
     rows = _rows("input", inputs_VH, used_R) | _rows("output", outputs_VH, legal_R)

@@ -39,8 +39,8 @@ from prompts.tags import TAGS, WhatReply, format_what
 from prompts.what_replies import parse_what
 from training.config import WindowSettings
 from training.data.shards import open_shards
-from training.data.turns import RecordedTurn, read_texts
-from training.data.windows import Windows
+from training.data.turns import Catalog, RecordedTurn, read_texts
+from training.data.windows import Windows, continued
 
 Pair = tuple[str, str]
 SEEN, UNSEEN, ANY = films_of("stories", 3), films_of("unseen", 1, "unseen"), films_of("any-pairs", 1, "any")
@@ -256,6 +256,18 @@ def test_a_window_has_turns_of_one_story(world: Path) -> None:
     stories = [{truths.of(turn.sample).story for turn in windows.longest(item).turns} for item in range(len(windows))]
     assert {len(each) for each in stories} == {1}
     assert {len(windows.longest(item).turns) for item in range(len(windows))} >= {1, 2, 3, 4}
+
+
+@pytest.mark.slow
+def test_shots_continue_within_a_scene_and_in_scenes_that_stay(world: Path) -> None:
+    truths, turns = Truths.read(world), Catalog.read(open_shards(world / "dataset", "train")).turns
+    last = {"story": -1, "scene": -1}
+    for turn, before in zip(turns, continued(turns, "place"), strict=True):
+        facts = truths.of(turn.sample)
+        goes_on = (facts.story, facts.scene) == (last["story"], last["scene"])
+        assert (before is not None) == (goes_on or (facts.stays and facts.story == last["story"]))
+        last = {"story": facts.story, "scene": facts.scene}
+    assert sum(before is not None for before in continued(turns, "place")) > len(turns) / 3
 
 
 @pytest.mark.slow

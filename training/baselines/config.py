@@ -179,7 +179,7 @@ def tiny(kind: BaselineKind) -> BaselineConfig:
 
 def mini() -> BaselineConfig:
     """Return GC at the size of `mini`."""
-    base, size = Base(id=inside_id("video")), {"height": 64, "width": 96}
+    base, size = Base(id=inside_id("video")), {"height": 128, "width": 192}
     video = VideoSettings(base=base, steps=MINI_SAMPLING.steps, guidance=MINI_SAMPLING.guidance, whole=True, **size)
     return BaselineConfig(kind="gc", size="mini", video=video)
 
