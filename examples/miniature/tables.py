@@ -89,6 +89,20 @@ def _of_drift(drift: Mapping[str, Mapping[str, _Figures]]) -> Iterator[str]:
     for model, found in drift.items():
         yield f"## Games of 50 turns: `{model}`"
         yield table(found)
+        if len(found) > 1:
+            yield _drifted(found)
+
+
+def _drifted(found: Mapping[str, _Figures]) -> str:
+    """Return a sentence on how the last turns differ from the first ones."""
+    (first, begun), *_, (last, ended) = found.items()
+    of_first, of_last = (
+        {field: figures[field]["mean"] for field in ("as asked", "saturation", "sharpness")}
+        for figures in (begun, ended)
+    )
+    asked = 100 * (of_last.pop("as asked") - of_first["as asked"])
+    shares = (f"{field} {value / (of_first[field] or 1) - 1:+.0%}" for field, value in of_last.items())
+    return f"T{last[1:]} against {first}: as asked {asked:+.0f} points, {', '.join(shares)}."
 
 
 def over_runs(runs: Sequence[_Figures]) -> dict[str, Figure]:

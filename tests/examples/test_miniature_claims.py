@@ -231,6 +231,8 @@ def figures(share: float) -> Mapping[str, Figure]:
         "as asked": around,
         "level drawn": around,
         "level drawn, error": around | {"mean": 0.4, "low": 0.3, "high": 0.5},
+        "saturation": around,
+        "sharpness": around,
         "seconds": around | {"mean": 0.8, "low": None, "high": None},
     }
 
@@ -253,7 +255,9 @@ def test_models_stand_side_by_side_and_seeds_have_a_mean(tmp_path: Path) -> None
         measured(tmp_path, name, share)
     (tmp_path / "claims" / "made.json").write_text("{}")
     (tmp_path / "drift").mkdir()
-    (tmp_path / "drift" / "model.json").write_text(json.dumps({"turns 1-10": figures(0.9)}))
+    (tmp_path / "drift" / "model.json").write_text(
+        json.dumps({"turns 1-10": figures(0.9), "turns 41-50": figures(0.81)})
+    )
     text = write_tables(tmp_path).read_text()
     assert section(text, "`val`: all models")[0] == "| right in | `model` | `seed-1` | `seed-2` | `short` |"
     seeds = section(text, "`unseen`: runs that differ by their seed alone")
@@ -263,11 +267,14 @@ def test_models_stand_side_by_side_and_seeds_have_a_mean(tmp_path: Path) -> None
     assert "Motion level drawn: 100% of what reconstructions reach." in text
     assert bounds[2] == "| all three: as asked | 87 % | 87 % | 87 % | 87 % | 87 % |"
     assert section(text, "Games of 50 turns: `model`")[2:] == [
-        "| all three: as asked | 90 % (85 to 95) |",
-        "| motion level drawn | 90 % (85 to 95) |",
-        "| its error in levels | 0.40 (0.30 to 0.50) |",
-        "| seconds a turn | 0.80 |",
+        "| all three: as asked | 90 % (85 to 95) | 81 % (76 to 86) |",
+        "| motion level drawn | 90 % (85 to 95) | 81 % (76 to 86) |",
+        "| its error in levels | 0.40 (0.30 to 0.50) | 0.40 (0.30 to 0.50) |",
+        "| saturation | 0.90 (0.85 to 0.95) | 0.81 (0.76 to 0.86) |",
+        "| sharpness | 0.90 (0.85 to 0.95) | 0.81 (0.76 to 0.86) |",
+        "| seconds a turn | 0.80 | 0.80 |",
     ]
+    assert "Turns 41-50 against turns 1-10: as asked -9 points, saturation -10%, sharpness -10%." in text
 
 
 def test_without_figures_the_step_to_run_is_named(tmp_path: Path) -> None:
