@@ -198,7 +198,7 @@ def mini() -> Recipe:
     Muon trains the matrices. In joint training, 500 steps give the held-out loss of 800 steps of AdamW, and 1,000 steps
     the loss of 2,000. Six in ten windows have five turns: they tell what a turn must show more often than shorter ones.
     """
-    common = {"batch_size": 8, "rate_warm_up": 100, "ema_decay": 0.999, "save_every": 250, "validate_every": 500}
+    common = {"batch_size": 8, "rate_warm_up": 100, "ema_decay": 0.999, "save_every": 250, "validate_every": 1000}
     common["micro_batch"] = 4  # so that two processes can share a batch
     fit: dict[str, Any] = {"optimizer": "muon", "rate_warm_up": 100, "weight_decay": 0.0, "ema_decay": 0.999}
     fit["validate_every"] = 1000
