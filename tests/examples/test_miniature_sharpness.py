@@ -25,13 +25,12 @@ FRAMES = range(0, 51, 3)
 def test_only_the_walker_moves_before_a_camera_that_stands() -> None:
     moving_THW = moving(WALK, FRAMES)
     assert moving_THW.shape == (17, 128, 192)
+    assert 0.02 < moving_THW.mean() < 0.25
     pictures = list(pictures_of([WALK.drawn("scene")]))
-    changed_HW = np.any([np.abs(pictures[3].astype(int) - pictures[0]) > 0], axis=0).any(axis=-1)
-    seen_HW = changed_HW[:, 50:590][1::3, 1::3][:120, :180]
-    assert moving_THW[0].mean() < 0.25
-    assert seen_HW.any()
-    speeds_HW = Traced.of(WALK, 0).speed_to(Traced.of(WALK, 3))
-    assert (speeds_HW[changed_HW] > 0).mean() > 0.95, "what changes is what moves, or was covered by it"
+    changed_HW = (pictures[3] != pictures[0]).any(axis=-1)
+    one, other = Traced.of(WALK, 0), Traced.of(WALK, 3)
+    speeds_HW, back_HW = one.speed_to(other), other.speed_to(one)
+    assert ((speeds_HW > 0) | (back_HW > 0))[changed_HW].mean() > 0.95, "what changes has moved there, or from there"
     assert 1 < np.median(speeds_HW[speeds_HW > 0]) < 20
 
 
