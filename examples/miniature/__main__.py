@@ -44,7 +44,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from flows.console.progress import Bars, TrainBars
@@ -139,12 +139,13 @@ def run_step(step: str, out: Path, only: Collection[str] = ()) -> None:
         case _:
             from examples.miniature import package
 
-            {
+            on_files: Mapping[str, Callable[[Path], None]] = {
                 "keep": package.keep_networks,
                 "restore": package.restore_networks,
                 "pack": package.pack_networks,
                 "unpack": package.unpack_model,
-            }[step](out)
+            }
+            on_files[step](out)
 
 
 def main() -> None:

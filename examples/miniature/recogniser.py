@@ -215,8 +215,8 @@ def _half_precision() -> torch.dtype:
 def _small(frames_BTHWC: Tensor) -> Tensor:
     """Return frames at the recogniser's size."""
     frames_NCHW = frames_BTHWC.flatten(0, 1).permute(0, 3, 1, 2)
-    small_NCHW = resize(frames_NCHW, [HEIGHT, WIDTH], InterpolationMode.BICUBIC, antialias=True)
-    return small_NCHW.permute(0, 2, 3, 1).unflatten(0, frames_BTHWC.shape[:2]).contiguous()
+    small_NCHW: Tensor = resize(frames_NCHW, [HEIGHT, WIDTH], InterpolationMode.BICUBIC, antialias=True)
+    return small_NCHW.permute(0, 2, 3, 1).reshape(*frames_BTHWC.shape[:2], HEIGHT, WIDTH, 3)
 
 
 def labels_of(facts: SceneFacts) -> dict[Field, Tensor]:

@@ -68,7 +68,7 @@ class Traced:
         scenery, box = drawn.place, drawn.box(frame)
         assert isinstance(scenery, Scenery)
         shapes_HW = np.zeros(scenery.size[::-1], np.int32)
-        brush = Tracer.on(shapes_HW, SCALE * WIDTH / (box[2] - box[0]), box[0], box[1])  # type: ignore[arg-type]
+        brush = Tracer.on(shapes_HW, SCALE * WIDTH / (box[2] - box[0]), box[0], box[1])
         assert isinstance(brush, Tracer)
         scenery.paint(brush, drawn.sprites(frame), box)
         return cls(shapes_HW, brush.corners, SCALE * box[0])
