@@ -24,6 +24,7 @@ from examples.miniature.dataset import (
 from examples.miniature.scripted import CaptionByScript, ScriptedFilm, build_scripted
 from examples.miniature.staging import VISIBLE
 from examples.miniature.story import ONCE, STAYS, Kind, StoryScene
+from examples.miniature.true_motion import moving_in_clips
 from examples.miniature.truth import Truths
 from examples.world.characters import CAST
 from examples.world.film import FPS, pictures_of
@@ -39,7 +40,7 @@ from prompts.tags import TAGS, WhatReply, format_what
 from prompts.what_replies import parse_what
 from training.config import WindowSettings
 from training.data.shards import open_shards
-from training.data.turns import Catalog, RecordedTurn, read_texts
+from training.data.turns import Catalog, RecordedTurn, read_texts, read_turns
 from training.data.windows import Windows, continued
 
 Pair = tuple[str, str]
@@ -268,6 +269,18 @@ def test_shots_continue_within_a_scene_and_in_scenes_that_stay(world: Path) -> N
         assert (before is not None) == (goes_on or (facts.stays and facts.story == last["story"]))
         last = {"story": facts.story, "scene": facts.scene}
     assert sum(before is not None for before in continued(turns, "place")) > len(turns) / 3
+
+
+@pytest.mark.slow
+def test_the_world_knows_what_moves_in_a_clip(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("examples.miniature.true_motion.films_of_the_world", lambda: FEW)
+    turns, clips = list(read_turns(open_shards(world / "unseen", "val")))[:3], CONFIG.clips
+    masks = moving_in_clips(world, "unseen", [turn.clip_id for turn in turns])
+    for turn, moving_THW in zip(turns, masks, strict=True):
+        frames_THWC = turn.frames(clips.height, clips.width, clips.frames).numpy().astype(int)
+        changed_THW = (np.abs(np.diff(frames_THWC, axis=0)) > 40).any(axis=-1)
+        assert moving_THW.shape == frames_THWC.shape[:3]
+        assert (moving_THW[1:] | moving_THW[:-1])[changed_THW].mean() > 0.9
 
 
 @pytest.mark.slow

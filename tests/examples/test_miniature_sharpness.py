@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from examples.miniature.dataset import CONFIG, build_datasets, films_of
 from examples.miniature.sharpness import decibels, edge_strength, saturation
 from examples.miniature.story import StoryScene
-from examples.miniature.true_motion import Traced, moving, moving_in_clips
+from examples.miniature.true_motion import Traced, moving
 from examples.world.film import pictures_of
 from examples.world.puppet_motions import Cue, Staging
-from training.data.shards import open_shards
-from training.data.turns import read_turns
 
 WALK = StoryScene(Cue("Mika", "walk", 3), "meadow")
 FRAMES = range(0, 51, 3)
@@ -66,19 +62,3 @@ def test_grey_has_no_saturation_and_blur_less_sharpness() -> None:
     assert saturation(grey) == 0
     assert saturation(np.array([[[[200, 100, 100]]]], np.uint8)) == pytest.approx(0.5)
     assert edge_strength(grey // 2) == pytest.approx(edge_strength(grey) / 2, rel=0.02)
-
-
-@pytest.mark.slow
-def test_the_truth_about_a_clip_is_found_by_its_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (film,) = films_of("unseen", 1, "unseen", stories=1)
-    film = replace(film, scenes=film.scenes[:3])
-    build_datasets(tmp_path, {"unseen": [film]})
-    monkeypatch.setattr("examples.miniature.true_motion.films_of_the_world", lambda: {"unseen": [film]})
-    turns = list(read_turns(open_shards(tmp_path / "unseen", "val")))
-    masks = list(moving_in_clips(tmp_path, "unseen", [turn.clip_id for turn in turns]))
-    clips = CONFIG.clips
-    for turn, moving_THW in zip(turns, masks, strict=True):
-        frames_THWC = turn.frames(clips.height, clips.width, clips.frames).numpy().astype(int)
-        changed_THW = (np.abs(np.diff(frames_THWC, axis=0)) > 40).any(axis=-1)
-        assert moving_THW.shape == frames_THWC.shape[:3]
-        assert (moving_THW[1:] | moving_THW[:-1])[changed_THW].mean() > 0.9
