@@ -163,7 +163,7 @@ class Sampling(Settings):
 
 
 MINI_SAMPLING = Sampling(steps=10, guidance=2.0)
-"""Sampling of `mini`: a turn is drawn in half a second on a CPU, and guidance 6 would burn its pictures."""
+"""Sampling of `mini`: a turn is drawn in a second or two of one core, and guidance 6 would burn its pictures."""
 RELEASED_CONVENTIONS = Conventions(readout_shift=3, doubled_end_tag=True, guidance="published")
 
 

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from models.checkpoint import PLAYED, RESAMPLERS, SHOT_ENCODER, TOKENIZER, Checkpoint, identity_of
 from models.checkpoint_writer import copy_rest, save_config, writing
-from models.config import CONFIG, Component, inside_id
+from models.config import CONFIG, TOKENIZER_FILES, Component, inside_id
 from models.tokens import LEGAL_IDS, VOCABULARY, shipped_tokenizer
 from models.weights import read_tensors, write_tensors
 from pipeline.core.errors import DiskError, UserError, disk_errors
@@ -97,7 +97,8 @@ def pack(
         save_config(part, checkpoint.config)
         names = [SHOT_ENCODER] if "transformer" in bases else []
         for base in map(inside_id, bases):
-            names += sorted(f"{base}/{path.name}" for path in (checkpoint.folder / base).iterdir())
+            files = (path.name for path in (checkpoint.folder / base).iterdir())
+            names += sorted(f"{base}/{name}" for name in files if name not in TOKENIZER_FILES)
         for name in names:
             _copy_halved(checkpoint.folder / name, part / name)
         if "language_model" in bases:

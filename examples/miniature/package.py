@@ -73,10 +73,11 @@ KEPT = Path(__file__).parent / "packed" / "networks"
 _FINISHED: Mapping[Path, tuple[Component, ...]] = {
     SEEN: ("image_encoder",),
     FITTED: ("image_encoder", "autoencoder"),
-    JOINT: ("image_encoder", "autoencoder", "transformer"),
-    Path(MAIN, "game", "result"): ("image_encoder", "autoencoder", "transformer", "language_model"),
+    JOINT: ("image_encoder", "autoencoder", "text_encoder", "transformer"),
+    Path(MAIN, "game", "result"): ("image_encoder", "autoencoder", "text_encoder", "transformer", "language_model"),
 }
-"""Results of the steps in order, with the bases that are trained in them."""
+"""Results of the steps in order, with the bases that are trained in them, and the random text encoder that the shot
+encoder was trained with."""
 _COLUMNS, _SCALE, _GAP, _LINES = 2, 2, 8, 2
 _LINE_HEIGHT, _FONT = 18, 14
 
