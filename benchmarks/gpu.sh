@@ -10,7 +10,9 @@
 # opencv-python-headless, peft, pillow, platformdirs, protobuf, psutil, pyarrow, pydantic, requests, rich, safetensors,
 # scipy, sentencepiece, tokenizers, torchao==0.18.0, transformers, typer, webdataset, and what they depend on: `pip
 # download` them by constraints.txt, then `pip install --no-index`.
-# The step `joint-*` is phase a's joint training, `game-*` phase b; a number is the micro-batch.
+# The step `joint-*` is phase a's joint training, `game-*` phase b; a number is the micro-batch. `world` is 7 minutes of
+# the world in miniature, with all packages of constraints.txt: call it until it prints its tables. Its folder,
+# `miniature`, must stay between the calls; its finished networks and figures are in OUT/world each time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 OUT=${OUT:-gpu-results} SIZE=${SIZE:-full} PYTHON=${PYTHON:-python}
@@ -27,10 +29,12 @@ STEPS="matmul encode
 joint-plain-1 joint-plain-3 joint-compiled-3 warm-up-compiled-3 adapt-compiled-3
 game-plain-2 game-compiled-4 game-packed-2 game-packed-3 game-packed-plain-2
 try try-small
-play-plain-50 play-compiled-50 play-offloaded-50 play-plain-10 play-compiled-10 play-tiled-10 play-int8-10 play-unguided-4"
+play-plain-50 play-compiled-50 play-offloaded-50 play-plain-10 play-compiled-10 play-tiled-10 play-int8-10 play-unguided-4
+world"
 
 command_of() {
     case $1 in
+        world) command=(bash -c "$world" "$PYTHON" "$OUT/world") ;;
         matmul | encode) command=("$PYTHON" -c "${programs[$1]}") ;;
         try) command=("${trying[@]}" "$SIZE") ;;
         try-small) command=("${trying[@]}" "$small") ;;
@@ -70,6 +74,10 @@ with torch.no_grad():
         encode_frames(network, frames).mean_BTCHW.cpu()
 print(json.dumps({"seconds_a_clip": (time.perf_counter() - begun) / len(frames)}))'
 export SIZE
+world='mkdir -p "$1"
+timeout 420 "$0" -m examples.miniature all --out miniature || [ $? = 124 ] || exit 1
+"$0" -m examples.miniature keep --out miniature && cp -r examples/miniature/packed/networks "$1"
+cp miniature/*.json miniature/tables.md "$1" 2>/dev/null || true'
 
 [ "${1:-list}" = list ] && { tr ' ' '\n' <<<"$STEPS"; exit; }
 grep -qxF -- "$1" <(tr ' ' '\n' <<<"$STEPS") || { echo "no step $1: see benchmarks/gpu.sh list" >&2; exit 2; }

@@ -22,8 +22,8 @@ def run(step: str, out: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([SCRIPT, step], capture_output=True, text=True, env=environment, check=False, timeout=500)
 
 
-def test_there_are_22_steps_and_an_unknown_one_is_refused(tmp_path: Path) -> None:
-    assert len(set(run("list", tmp_path).stdout.split())) == 22
+def test_there_are_22_measurements_and_a_training_and_an_unknown_one_is_refused(tmp_path: Path) -> None:
+    assert len(set(run("list", tmp_path).stdout.split())) == 22 + 1
     assert run("joint", tmp_path).returncode == 2
 
 
