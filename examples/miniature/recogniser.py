@@ -191,7 +191,7 @@ def with_reconstructions(
         sources: datasets and splits that the clips are from.
     """
     autoencoder = checkpoint.autoencoder(dtype=_half_precision())
-    arrange(autoencoder)
+    arrange(autoencoder, autoencoder.dtype)
     shape, chosen, some = checkpoint.config.shot_decoder, range(0, len(clips), _BACK_OF), list[Tensor]()
     every = (turn for source, split in sources for turn in read_turns(open_shards(source, split)))
     packed = islice(every, 0, None, _BACK_OF)

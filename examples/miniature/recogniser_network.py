@@ -9,13 +9,14 @@ Letters of the shapes: B batch, T frames, H W pixels, C channels, K classes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -68,14 +69,15 @@ class Named:
 class Recogniser(nn.Module):
     """Two small convolutional networks, one for frames and one for their changes."""
 
-    def __init__(self) -> None:
+    def __init__(self, labels: Mapping[Field, Sequence[str]] = LABELS) -> None:
         super().__init__()
+        self.labels = labels
         self.frames, self.changes = _trunk(3), _trunk(6)
         self.over_time = nn.Sequential(
             nn.Conv1d(192, 128, 3, padding=1), nn.GELU(), nn.Conv1d(128, 128, 3, padding=1), nn.GELU()
         )
-        self.by_frame = nn.ModuleDict({field: nn.Linear(192, len(LABELS[field])) for field in _BY_FRAME})
-        self.by_clip = nn.ModuleDict({field: nn.Linear(256, len(LABELS[field])) for field in _BY_CLIP})
+        self.by_frame = nn.ModuleDict({field: nn.Linear(192, len(labels[field])) for field in _BY_FRAME})
+        self.by_clip = nn.ModuleDict({field: nn.Linear(256, len(labels[field])) for field in _BY_CLIP})
 
     def forward(self, frames_BTHWC: Tensor) -> dict[Field, Tensor]:
         """Return the logits [B, K] of every field, for uint8 RGB frames of any size."""
@@ -97,13 +99,13 @@ class Recogniser(nn.Module):
         self.eval()
         logits = self(frames_BTHWC)
         return [
-            Named(**{field: _answer(field, logits_BK[row]) for field, logits_BK in logits.items()})
+            Named(**{field: self._answer(field, logits_BK[row]) for field, logits_BK in logits.items()})
             for row in range(len(frames_BTHWC))
         ]
 
     def save(self, folder: Path, state: Mapping[str, Tensor]) -> None:
         """Write weights with the labels of every field."""
-        labels = {str(field): "|".join(names) for field, names in LABELS.items()}
+        labels = {str(field): "|".join(names) for field, names in self.labels.items()}
         save_file({name: value.contiguous() for name, value in state.items()}, folder / _FILE, metadata=labels)
 
     @classmethod
@@ -111,9 +113,18 @@ class Recogniser(nn.Module):
         """Read a recogniser, by default the one of the repository. UserError if there is none."""
         if not (folder / _FILE).exists():
             raise UserError(f"{folder} has no trained recogniser: run the step `recogniser` first")
-        recogniser = cls()
-        recogniser.load_state_dict(load_file(folder / _FILE))
+        with safe_open(folder / _FILE, "pt") as file:
+            recogniser = cls({field: file.metadata()[field].split("|") for field in LABELS})
+            recogniser.load_state_dict({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
         return recogniser.eval()
+
+    def _answer(self, field: Field, logits_K: Tensor) -> Any:
+        labels = self.labels[field]
+        if field in ONE_OF:
+            return labels[int(logits_K.argmax())]
+        if len(labels) == 1:
+            return bool(logits_K[0] > 0)
+        return frozenset(name for name, value in zip(labels, logits_K.tolist(), strict=True) if value > 0)
 
 
 def loss_of(logits: Mapping[Field, Tensor], truth: Mapping[Field, Tensor]) -> dict[str, Tensor]:
@@ -128,15 +139,6 @@ def loss_of(logits: Mapping[Field, Tensor], truth: Mapping[Field, Tensor]) -> di
             each_BK = functional.binary_cross_entropy_with_logits(logits_BK, right_BK, reduction="none")
             losses[field] = (each_BK * known_BK).mean(dim=1)
     return losses | {"loss": torch.stack(list(losses.values())).sum(dim=0)}
-
-
-def _answer(field: Field, logits_K: Tensor) -> Any:
-    labels = LABELS[field]
-    if field in ONE_OF:
-        return labels[int(logits_K.argmax())]
-    if len(labels) == 1:
-        return bool(logits_K[0] > 0)
-    return frozenset(name for name, value in zip(labels, logits_K.tolist(), strict=True) if value > 0)
 
 
 def _trunk(channels: int) -> nn.Sequential:

@@ -98,3 +98,10 @@ def test_a_recogniser_learns_a_few_clips_once_and_says_how_well(tmp_path: Path) 
     again = train_recogniser(tmp_path, loop)
     assert written == {path: path.stat().st_mtime_ns for path in (tmp_path / "recogniser").rglob("*") if path.is_file()}
     assert all(torch.equal(one, two) for one, two in zip(recogniser.parameters(), again.parameters(), strict=True))
+
+
+def test_a_recogniser_of_another_world_keeps_its_labels(tmp_path: Path) -> None:
+    other = Recogniser({**LABELS, "actor": ("Nobody", "Somebody")})
+    other.save(tmp_path, other.state_dict())
+    (named,) = Recogniser.open(tmp_path).name(torch.zeros(1, 17, HEIGHT, WIDTH, 3, dtype=torch.uint8))
+    assert named.actor in {"Nobody", "Somebody"}
