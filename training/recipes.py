@@ -196,7 +196,7 @@ def mini() -> Recipe:
     """A recipe for two CPU cores and a small world of a few thousand clips, without any pretrained weights.
 
     Muon trains the matrices. In joint training, 500 steps give the held-out loss of 800 steps of AdamW, and 1,000 steps
-    the loss of 2,000. Packed windows of the game model cost 0.4 times as much for a target as windows of one target.
+    the loss of 2,000. A packed window of the game model costs half as much for a target as windows of one target do.
     """
     common = {"batch_size": 8, "rate_warm_up": 100, "ema_decay": 0.999, "save_every": 250, "validate_every": 1000}
     common["micro_batch"] = 4  # so that two processes can share a batch

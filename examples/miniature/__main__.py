@@ -90,7 +90,8 @@ def run_step(step: str, out: Path, only: Collection[str] = ()) -> None:
         case "image-encoder":
             from examples.miniature.encoders import train_image_encoder
 
-            train_image_encoder(out)
+            with (bars := TrainBars()).shown():
+                train_image_encoder(out, watch=bars.step)
         case "clip":
             from examples.miniature.clip import train_clip
 
@@ -98,7 +99,8 @@ def run_step(step: str, out: Path, only: Collection[str] = ()) -> None:
         case "autoencoder" | "autoencoder-more":
             from examples.miniature.encoders import train_autoencoder, train_autoencoder_more
 
-            (train_autoencoder if step == "autoencoder" else train_autoencoder_more)(out)
+            with (bars := TrainBars()).shown():
+                (train_autoencoder if step == "autoencoder" else train_autoencoder_more)(out, watch=bars.step)
         case "sharpness":
             from examples.miniature.sharpness import measure_sharpness
 

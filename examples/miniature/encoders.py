@@ -28,7 +28,7 @@ from training.phase_folder import MADE_FROM
 from training.phases.autoencoder import fit_autoencoder
 from training.phases.image_encoder import fit_image_encoder
 from training.recipes import mini
-from training.trainer import StepReport
+from training.trainer import StepReport, StepWatcher
 
 _VALIDATION = "val/"
 LOOP = LoopSettings(
@@ -45,11 +45,11 @@ _FIRST_SHARE = 2 / 3
 
 
 class LearningCurve:
-    """Watcher of steps that appends a line for every validation."""
+    """Watcher of steps that appends a line for every validation, and then calls another watcher."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, watch: StepWatcher | None = None) -> None:
         """Continue from the lines of a file, if it exists."""
-        self.path = path
+        self.path, self._watch = path, watch
         points = read_curve(path)
         self._earlier = float(points[-1]["cpu_seconds"]) if points else 0.0
         self._begun = time.process_time()
@@ -67,6 +67,8 @@ class LearningCurve:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(point) + "\n")
+        if self._watch:
+            self._watch(report)
 
 
 def read_curve(path: Path) -> list[dict[str, Any]]:
@@ -74,14 +76,14 @@ def read_curve(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
-def train_image_encoder(out: Path, loop: LoopSettings = LOOP) -> Path:
+def train_image_encoder(out: Path, loop: LoopSettings = LOOP, watch: StepWatcher | None = None) -> Path:
     """Train the image encoder, and the projections of the random one. Return the folder of the checkpoint."""
     start, folder = start_of(out), out / "image_encoder"
     if is_restored(out, SEEN):
         return out / SEEN
     result = start
     for part, frozen in ((folder / "random", True), (folder, False)):
-        curve = LearningCurve(part / _CURVE)
+        curve = LearningCurve(part / _CURVE, watch)
         result = fit_image_encoder(start, out / "dataset", part, loop, curve, frozen=frozen)
         name = "random" if frozen else "trained"
         for last in read_curve(curve.path)[-1:]:
@@ -106,16 +108,16 @@ def start_of(out: Path) -> Checkpoint:
     return Checkpoint.open(start) if start.exists() else new_checkpoint(start, mini_config())
 
 
-def train_autoencoder(out: Path, settings: FitSettings | None = None) -> Path:
+def train_autoencoder(out: Path, settings: FitSettings | None = None, watch: StepWatcher | None = None) -> Path:
     """Fit the autoencoder to stills and for most steps to clips. Return the folder of the checkpoint."""
     if is_restored(out, FITTED):
         return out / FITTED
     settings = settings or mini().autoencoder or FitSettings()
     clips = settings.clips.model_copy(update={"steps": round(_FIRST_SHARE * settings.clips.steps)})
-    return _fit(out, SEEN, out / "autoencoder", settings.model_copy(update={"clips": clips}))
+    return _fit(out, SEEN, out / "autoencoder", settings.model_copy(update={"clips": clips}), watch)
 
 
-def train_autoencoder_more(out: Path, settings: FitSettings | None = None) -> Path:
+def train_autoencoder_more(out: Path, settings: FitSettings | None = None, watch: StepWatcher | None = None) -> Path:
     """Fit the autoencoder for the other steps. Return the folder of the checkpoint."""
     if is_restored(out, FITTED):
         return out / FITTED
@@ -124,11 +126,11 @@ def train_autoencoder_more(out: Path, settings: FitSettings | None = None) -> Pa
     clips = settings.clips.model_copy(update={"steps": steps, "learning_rate": settings.clips.learning_rate / 2})
     none = settings.stills.model_copy(update={"steps": 0})
     settings = settings.model_copy(update={"stills": none, "clips": clips})
-    return _fit(out, Path("autoencoder", "clips", "result"), out / "autoencoder" / "more", settings)
+    return _fit(out, Path("autoencoder", "clips", "result"), out / "autoencoder" / "more", settings, watch)
 
 
-def _fit(out: Path, start: Path, folder: Path, settings: FitSettings) -> Path:
-    curve = LearningCurve(folder / _CURVE)
+def _fit(out: Path, start: Path, folder: Path, settings: FitSettings, watch: StepWatcher | None) -> Path:
+    curve = LearningCurve(folder / _CURVE, watch)
     fitted = fit_autoencoder(Checkpoint.open(out / start), out / "dataset", folder, settings, curve)
     say("autoencoder: " + ", ".join(f"{split} {decibels:.1f} dB" for split, decibels in fitted.after.items()))
     return fitted.checkpoint.folder

@@ -44,7 +44,7 @@ from training.phase import ALONE, Share
 from training.phase_folder import check_made_from, note_made_from
 from training.phases.autoencoder import psnr, read_frames, reconstructed
 from training.processes import new_accelerator
-from training.trainer import StepReport, StepWatcher, Trainer
+from training.trainer import StepWatcher, Trainer
 
 LOOP = LoopSettings(
     steps=3000, batch_size=16, micro_batch=16, learning_rate=2e-3, rate_warm_up=50, ema_decay=0.99,
@@ -138,7 +138,7 @@ def train_recogniser(out: Path, loop: LoopSettings = LOOP, watch: StepWatcher | 
         if not (folder / "result").exists():
             examples = with_reconstructions(read_labelled(learned, truths), learned, fitted)
             phase = RecogniserPhase(_Loss(Recogniser()), examples, held_out["val"])
-            Trainer(phase, loop, folder, new_accelerator()).run(_both(LearningCurve(folder / "curve.jsonl"), watch))
+            Trainer(phase, loop, folder, new_accelerator()).run(LearningCurve(folder / "curve.jsonl", watch))
         recogniser = Recogniser.open(folder / "result")
         found = {name: {"clips": len(clips), **accuracy(recogniser, clips)} for name, clips in held_out.items()}
         for name, shares in found.items():
@@ -161,15 +161,6 @@ def _held_out(out: Path, truths: Truths, learned: Sequence[tuple[Path, Split]]) 
         if new:
             found[f"{name}, new scenes"] = found[name].some(new)
     return found
-
-
-def _both(first: StepWatcher, second: StepWatcher | None) -> StepWatcher:
-    def watch(report: StepReport) -> None:
-        first(report)
-        if second:
-            second(report)
-
-    return watch
 
 
 def read_labelled(sources: Sequence[tuple[Path, Split]], truths: Truths) -> LabelledClips:
