@@ -12,7 +12,7 @@ test-slow: WORKERS = $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 2)
 # bytecode at installation: else every start under PYTHONDONTWRITEBYTECODE, set in many images, compiles torch anew
 INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --constraint constraints.txt --editable
 
-.PHONY: help play demo demo-eval miniature install install-flow install-train install-evaluate install-cloud install-ray install-dev lmdeploy-env test test-slow test-all test-nightly bench bench-model bench-speeds bench-learning bench-motion bench-camera bench-scenes bench-season bench-sound bench-real bench-sampling bench-tokenizer bench-windows bench-captions bench-review bench-cast bench-clips bench-embeddings bench-training bench-metrics bench-eval soak constraints constraints-lmdeploy clean
+.PHONY: help play demo demo-eval miniature install install-flow install-train install-evaluate install-cloud install-ray install-dev lmdeploy-env test test-slow test-all test-nightly bench bench-model bench-speeds bench-learning bench-motion bench-camera bench-scenes bench-season bench-sound bench-real bench-sampling bench-distillation bench-tokenizer bench-windows bench-captions bench-review bench-cast bench-clips bench-embeddings bench-training bench-metrics bench-eval soak constraints constraints-lmdeploy clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-22s %s\n", $$1, $$2}'
@@ -107,6 +107,9 @@ bench-scenes: install-dev  ## found scene changes, and clips with two scenes, on
 
 bench-sampling: install-train  ## quality of the packaged game against denoising steps, by sampler and guidance
 	$(BIN)/python -m benchmarks.sampling
+
+bench-distillation: install-train  ## distilled decoders against their teacher, in the world: MINI=DIR TEACHER=CHECKPOINT STUDENT="CHECKPOINT ..." OUT=DIR
+	$(BIN)/python -m benchmarks.distillation $(MINI) --teacher $(TEACHER) --student $(STUDENT) $(if $(OUT),--out $(OUT))
 
 bench-tokenizer: install-train  ## the paper's table of the tokenizer: DATA=DIR OUT=DIR, RECIPE, CONFIG, MEASURE="--cast DIR ..."
 	$(BIN)/python -m benchmarks.tokenizer $(DATA) --out $(OUT) $(if $(RECIPE),--recipe $(RECIPE)) $(if $(CONFIG),--config $(CONFIG)) $(MEASURE)
