@@ -81,6 +81,11 @@ def in_main_process(make: Callable[[], None]) -> None:
     _process_group().wait_for_everyone()
 
 
+def is_sharded() -> bool:
+    """Return whether `accelerate launch` started this process with sharded weights (FSDP2)."""
+    return bool(parse_flag_from_env("ACCELERATE_USE_FSDP"))
+
+
 def new_accelerator(precision: Precision = "no", **options: Any) -> Accelerator:
     """Return an accelerator for one phase. It replaces the previous one, but the process group stays.
 
@@ -92,7 +97,7 @@ def new_accelerator(precision: Precision = "no", **options: Any) -> Accelerator:
         ValueError: the device cannot compute in this precision, or an option is wrong.
     """
     mixed, kind = resolved(precision, training_device()), _kind_of_group()
-    if mixed == "fp16" and parse_flag_from_env("ACCELERATE_USE_FSDP"):
+    if mixed == "fp16" and is_sharded():
         raise ValueError("fp16 is not supported with FSDP2, which shards the gradients: take 'bf16', or train with DDP")
     if mixed == "fp16" and training_device().type == "cpu":  # accelerate would compute in float32 and call it fp16
         raise ValueError("fp16 needs a GPU, and this process trains on a CPU: take 'auto' or 'no'")

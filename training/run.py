@@ -36,7 +36,7 @@ from training.phase import Phase
 from training.phase_folder import STATES, PhaseNote
 from training.phases.assembly import SplitData, adapt_phase, distill_phase, game_phase, guide_phase, shot_phase
 from training.phases.autoencoder import fit_autoencoder
-from training.phases.distill import check_teacher, config_of_student
+from training.phases.distill import check_teacher, check_unsharded, config_of_student
 from training.processes import in_turn, new_accelerator, process_count, process_number, training_device
 from training.recipes import ALL, COMMANDS, PHASES, PhaseName, ingredients_of, loop_of
 from training.run_folder import RunFolder
@@ -120,6 +120,7 @@ class TrainingRun:
 
     def distill(self) -> Path:
         """Run phase d, guidance and few steps. Return the folder of the resulting checkpoint."""
+        check_unsharded()
         self._check("guide", "distill")
         checkpoint = self._previous_checkpoint("guide")
         parts: tuple[tuple[PhaseName, Callable[..., Phase]], ...] = (("guide", guide_phase), ("distill", distill_phase))
@@ -128,8 +129,6 @@ class TrainingRun:
                 check_teacher(name, checkpoint)
             # a new accelerator each time: a part has its own loss scale
             accelerator = self.run_folder.accelerator(self.recipe.distill.precision, "distill")
-            if accelerator.is_fsdp2:
-                raise UserError("distill: teacher and critic share weights, which FSDP2 cannot shard: train with DDP")
             checkpoint = self._phase(name, checkpoint, _PREDICTED, accelerator, make)
         return checkpoint.folder
 

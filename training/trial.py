@@ -32,12 +32,12 @@ from pipeline.core.errors import UserError
 from training.config import LoopSettings, Precision, Recipe
 from training.learner import Learner
 from training.phases.assembly import few_step_networks, game_training, guide_networks, shot_networks
-from training.phases.distill import DistillNetworks
+from training.phases.distill import DistillNetworks, check_unsharded
 from training.phases.distill_networks import FewStepShot, FewStepShots
 from training.phases.game import GameBatch, GameExample, GameTraining
 from training.phases.shot import NoisedShot, NoisedShots, ShotNetworks
 from training.processes import FROZEN_PRECISION, new_accelerator, release_network, resolved
-from training.recipes import PhaseName, loop_of
+from training.recipes import COMMANDS, PhaseName, loop_of
 from training.speed import peak_tflops_of
 
 INSTRUCTION = "Character: Qiqi; Motion: slowly fly over the sea; Background: morning sky."
@@ -78,9 +78,11 @@ def try_phase(phase: PhaseName, recipe: Recipe) -> Trial | None:
         The cost, at a smaller micro-batch if the recipe's needs too much memory; None if no example fits.
 
     Raises:
-        UserError: the precision does not go with the device; or one of several processes runs out of memory in a step
-            that needs the others, which wait until the launcher ends them.
+        UserError: the phase cannot run in this precision or sharded; or one of several processes runs out of memory in
+            a step that needs the others, which wait until the launcher ends them.
     """
+    if COMMANDS[phase] == "distill":
+        check_unsharded()
     try:
         accelerator = new_accelerator(precision_of(phase, recipe))
     except ValueError as error:

@@ -53,6 +53,7 @@ from training.phases.shot import (
     preview_decoder,
 )
 from training.pictures import Comparison, save_comparisons
+from training.processes import is_sharded
 from training.trainer import TRAINED
 
 DistillNetworks = GuideNetworks | FewStepNetworks
@@ -209,6 +210,12 @@ def config_of_student(name: str, settings: DistillPhaseSettings, teacher: ModelC
     assert teacher.distilled, "checked when the phase began"
     origin = Distillation(guidance=teacher.distilled.guidance, steps=settings.denoising_steps)
     return {"distilled": origin, "sampling": Sampling(sampler="renoise", steps=settings.denoising_steps, guidance=1.0)}
+
+
+def check_unsharded() -> None:
+    """Raise a UserError if the weights would be sharded."""
+    if is_sharded():
+        raise UserError("distill: teacher and critic share weights, which FSDP2 cannot shard: train with DDP")
 
 
 def check_teacher(name: str, checkpoint: Checkpoint) -> None:
