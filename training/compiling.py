@@ -20,6 +20,8 @@ from training.config import LoopSettings
 
 _COMPILERS = ("gcc", "clang", "cc")
 """Compilers of C that Triton calls."""
+_MOST_PROGRAMS = 32
+"""Most programs of a block. Distillation needs 10, and more with its adversarial term."""
 
 
 def compiles(loop: LoopSettings, device: torch.device) -> bool:
@@ -48,6 +50,7 @@ def compile_blocks(network: nn.Module, units: Collection[str], *, varied: bool, 
         varied: whether inputs differ in size: compile once for all sizes, not for each.
         backend: of torch's compiler.
     """
+    torch._dynamo.config.recompile_limit = _MOST_PROGRAMS  # one more is an error
     for module in network.modules():
         inside = {type(each).__name__ for each in module.modules() if each is not module}
         if type(module).__name__ in units and not inside & set(units):
