@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.distillation import Row, paired, summary
+from training.phases.collapse import SIGNS
 
 
 def row(game: str, asked: bool, level: int = 3, drawn: int = 3) -> Row:
     parts = dict.fromkeys(("as asked", "who", "where", "what"), asked)
-    signs = {"saturation": 0.25, "change": 2.0, "frozen": 0.0, "single_colour": 0.0}
+    signs = dict.fromkeys(SIGNS, 0.25)
     return {"game": game, **parts, "level": level, "drawn": drawn, **signs}
 
 
