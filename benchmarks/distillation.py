@@ -6,6 +6,9 @@ All play the held-out stories of MINI with the same seeds. Game model and shot t
 compared one by one; the recogniser of MINI names them. The teacher takes 50 steps of its own guidance, a student its
 own sampling. Then all draw a part of the turns in 8, 4, 2 and 1 steps, the teacher as an `ode` without guidance.
 
+A world without chance needs no distillation: few steps then show what 50 do. `--tokens` without a student tells early,
+after a thousand steps of joint training, because it draws the clips from their own shot tokens.
+
 OUT/PLAYER.json       values of every turn, kept for the next call
 OUT/figures.json      the tables
 """
@@ -13,7 +16,7 @@ OUT/figures.json      the tables
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
@@ -33,9 +36,11 @@ from models.checkpoint import Checkpoint
 from models.config import Sampling
 from models.engine import Engine
 from models.engine_options import EngineOptions
-from models.turns import GameState
+from models.turns import GameState, Turn, turn_seed
 from pipeline.core.atomic import write_json
 from pipeline.core.ingredients import read_note
+from pipeline.core.progress import watched
+from training.evaluation.reconstruction import Reconstructor
 from training.phases.collapse import SIGNS, signs_of
 
 BEST, FEW = 50, (8, 4, 2, 1)
@@ -51,27 +56,46 @@ class Player:
     """Checkpoint with a sampling."""
 
     name: str
-    engine: Engine
+    engine: Engine | Reconstructor
     sampling: Sampling
     made_from: Mapping[str, Any]
     """Checkpoint and sampling, to find out whether the values of an earlier call are still its own."""
 
     def rows(self, stories: Sequence[Story], turns: int, recogniser: Recogniser) -> Iterator[Row]:
         """Play stories, one after another with ever new seeds, and yield the values of so many turns."""
-        self.engine.sampling = self.sampling
-        games = ((seed, story) for seed in count() for story in stories)
-        shown = (each for seed, story in games for each in played(story, self.engine, seed))
-        shots = islice(shown, turns)
-        while some := list(islice(shots, _AT_ONCE)):
-            yield from _rows(some, recogniser)
+        self.engine.sampling, left = self.sampling, turns
+        for seed, story in ((seed, story) for seed in count() for story in stories):
+            if not left:
+                return
+            part = story[:left]
+            left -= len(part)
+            shown = self._shown(part, seed)
+            while some := list(islice(shown, _AT_ONCE)):
+                yield from _rows(some, recogniser)
 
     def spread(self, prompts: Sequence[ScriptedTurn]) -> float:
         """Return how far shots are from their mean over the seeds of a prompt: root mean square, in levels of 255."""
         self.engine.sampling, found = self.sampling, []
         for prompt in prompts:
-            shots = [self.engine.next_turn(GameState(), prompt.instruction, seed)[0] for seed in range(SEEDS)]
-            found.append(np.stack([shot.frames_THWC for shot in shots]).astype(np.float32).var(axis=0).mean())
+            shots = [self._first(prompt, seed).frames_THWC for seed in range(SEEDS)]
+            found.append(np.stack(shots).astype(np.float32).var(axis=0).mean())
         return float(np.sqrt(np.mean(found)))
+
+    def _shown(self, story: Story, seed: int) -> Iterator[Shown]:
+        if isinstance(self.engine, Engine):
+            yield from played(story, self.engine, seed)
+            return
+        with watched(f"{story[0].facts.film}, story {story[0].facts.story}", "from shot tokens") as watch:
+            for number, scripted in enumerate(story):
+                watch(number, len(story))
+                turn = self._first(scripted, turn_seed(seed, number + 1))
+                yield Shown(scripted, turn.frames_THWC, turn.state.level, scripted.facts.state)
+
+    def _first(self, scripted: ScriptedTurn, seed: int) -> Turn:
+        """Draw a turn as the first of a game."""
+        if isinstance(self.engine, Engine):
+            return self.engine.next_turn(GameState(), scripted.instruction, seed)[0]
+        return self.engine.turn(GameState(), scripted.instruction, scripted.packed, seed)
 
 
 def _rows(shown: Sequence[Shown], recogniser: Recogniser) -> Iterator[Row]:
@@ -87,13 +111,15 @@ def _rows(shown: Sequence[Shown], recogniser: Recogniser) -> Iterator[Row]:
         }
 
 
-def players_of(teacher: Path, students: Sequence[Path]) -> tuple[list[Player], list[Player]]:
+def players_of(
+    teacher: Path, students: Sequence[Path], load: Callable[[Path, EngineOptions], Engine | Reconstructor] = Engine.load
+) -> tuple[list[Player], list[Player]]:
     """Load the checkpoints. Return the players of all turns, the teacher first, and those of few steps."""
     names = ["student"] if len(students) == 1 else [f"student-{number + 1}" for number in range(len(students))]
     plain = Sampling(sampler="ode", guidance=1.0)
     whole, few = list[Player](), list[Player]()
     for name, path in (("teacher", teacher), *zip(names, students, strict=True)):
-        engine, identity = Engine.load(path, EngineOptions("cpu")), Checkpoint.open(path).identity()
+        engine, identity = load(path, EngineOptions("cpu")), Checkpoint.open(path).identity()
         best, brief = engine.sampling.replaced(steps=BEST), plain
         if path != teacher:
             best = brief = engine.sampling
@@ -133,7 +159,7 @@ def table_of(figures: Mapping[str, Mapping[str, Any]]) -> Table:
         table.add_row(
             name,
             f"{found['as asked']:.1%}",
-            f"{apart['mean']:+.1%} ({apart['low']:+.1%} to {apart['high']:+.1%})" if apart else "",
+            _with_interval(apart) if apart else "",
             " ".join(f"{drawn:.1f}" for drawn in found["drawn by level"].values()),
             f"{spread:.1f}" if spread is not None else "",
             f"{found['saturation']:.3f}",
@@ -142,12 +168,19 @@ def table_of(figures: Mapping[str, Mapping[str, Any]]) -> Table:
     return table
 
 
+def _with_interval(apart: Figure) -> str:
+    """Return a difference with its interval, which a single story does not have."""
+    interval = f" ({apart['low']:+.1%} to {apart['high']:+.1%})" if apart["games"] > 1 else ""
+    return f"{apart['mean']:+.1%}{interval}"
+
+
 def main() -> None:
     """Play all players, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("miniature", type=Path, help="folder of the world, with dataset, truth and recogniser")
     parser.add_argument("--teacher", type=Path, required=True)
-    parser.add_argument("--student", type=Path, nargs="+", required=True)
+    parser.add_argument("--student", type=Path, nargs="*", default=[])
+    parser.add_argument("--tokens", action="store_true", help="draw the clips from their own shot tokens")
     parser.add_argument("--out", type=Path, default=Path("distillation"))
     parser.add_argument("--turns", type=int, default=1000, help="turns of teacher and students")
     parser.add_argument("--few", type=int, default=200, help="turns of each player of few steps")
@@ -155,7 +188,7 @@ def main() -> None:
     recogniser = Recogniser.open(given.miniature / "recogniser" / "result")
     stories = read_stories(given.miniature, "dataset", "val")
     prompts = [story[number] for number in (0, 9) for story in stories][:PROMPTS]
-    whole, few = players_of(given.teacher, given.student)
+    whole, few = players_of(given.teacher, given.student, Reconstructor.load if given.tokens else Engine.load)
     given.out.mkdir(parents=True, exist_ok=True)
     figures: dict[str, dict[str, Any]] = {}
     with Bars().watching():
