@@ -22,11 +22,12 @@ from scipy.special import stdtrit
 from examples.miniature.dataset import CONFIG
 from examples.miniature.games import ScriptedTurn, Shown
 from examples.miniature.recogniser_network import Named, Recogniser
-from examples.miniature.sharpness import edge_strength, saturation
+from examples.miniature.sharpness import edge_strength
 from pipeline.reviews.intervals import CONFIDENCE, wilson
 from pipeline.stages.motion import measure_frames, open_optical_flow
 from pipeline.stages.motion_levels import PUBLISHED_EDGES, level_of
 from training.evaluation.metrics.features import with_pixels
+from training.phases.collapse import saturation
 
 Figure = Mapping[str, Any]
 """Number of turns and of games, mean over the turns, and the ends of its 95% interval (None for a single game)."""
@@ -62,7 +63,7 @@ def values_of(shown: Shown, named: Named, window: int) -> dict[str, float]:
         "level drawn": drawn == facts.level,
         "level drawn, error": abs(drawn - facts.level),
         "states": shown.state == facts.state,
-        "saturation": saturation(shown.frames_THWC),
+        "saturation": float(saturation(torch.from_numpy(shown.frames_THWC))),
         "sharpness": edge_strength(shown.frames_THWC),
         "seconds": shown.seconds,
     }

@@ -75,12 +75,6 @@ def decibels(frames_NTHWC: Tensor, others_NTHWC: Tensor, moving_NTHW: Tensor) ->
     return found
 
 
-def saturation(frames_THWC: NDArray[np.uint8]) -> float:
-    """Return the mean saturation of RGB frames, 0 to 1."""
-    most_THW, least_THW = frames_THWC.max(axis=-1).astype(float), frames_THWC.min(axis=-1)
-    return float(np.mean((most_THW - least_THW) / np.maximum(most_THW, 1)))
-
-
 def edge_strength(frames_THWC: NDArray[np.uint8]) -> float:
     """Return the mean slope of the luma of RGB frames, 0 to 255 per pixel: blurred frames have less."""
     luma = [cv2.cvtColor(frame_HWC, cv2.COLOR_RGB2GRAY).astype(np.float32) for frame_HWC in frames_THWC]

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from examples.miniature.sharpness import decibels, edge_strength, saturation
+from examples.miniature.sharpness import decibels, edge_strength
 from examples.miniature.story import StoryScene
 from examples.miniature.true_motion import Traced, moving
 from examples.world.film import pictures_of
 from examples.world.puppet_motions import Cue, Staging
+from training.phases.collapse import saturation
 
 WALK = StoryScene(Cue("Mika", "walk", 3), "meadow")
 FRAMES = range(0, 51, 3)
@@ -59,6 +60,6 @@ def test_decibels_are_those_of_the_pixels_that_move_or_do_not() -> None:
 def test_grey_has_no_saturation_and_blur_less_sharpness() -> None:
     dice = np.random.default_rng(0)
     grey = np.repeat(dice.integers(0, 256, (2, 16, 16, 1), dtype=np.uint8), 3, axis=-1)
-    assert saturation(grey) == 0
-    assert saturation(np.array([[[[200, 100, 100]]]], np.uint8)) == pytest.approx(0.5)
+    assert saturation(torch.from_numpy(grey)) == 0
+    assert float(saturation(torch.tensor([[[[200, 100, 100]]]], dtype=torch.uint8))) == pytest.approx(0.5)
     assert edge_strength(grey // 2) == pytest.approx(edge_strength(grey) / 2, rel=0.02)

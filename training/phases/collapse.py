@@ -28,19 +28,23 @@ SIGNS = ("saturation", "change", "frozen", "single_colour", "mosaic")
 def signs_of(frames_THWC: Tensor) -> Tensor:
     """Return the `SIGNS` of a clip of uint8 frames, as a vector.
 
-    - saturation: mean over all pixels of (max - min) / max over the colours, 0 for black
+    - saturation: see `saturation`
     - change: mean absolute difference of a frame from the one before, in levels of 0 to 255
     - frozen: share of the frames that equal the one before
     - single_colour: share of the frames whose pixels are all alike
     - mosaic: mean difference of neighbouring pixels of two patches, over that of all neighbours: about 1 for none
     """
     levels_THWC = frames_THWC.float()
-    most_THW, least_THW = levels_THWC.amax(dim=-1), levels_THWC.amin(dim=-1)
-    saturation = ((most_THW - least_THW) / most_THW.clamp(min=1)).mean()
     change_T = (levels_THWC[1:] - levels_THWC[:-1]).abs().flatten(1).mean(dim=1)
     spread_T = levels_THWC.flatten(1, 2).std(dim=1).amax(dim=-1)
     shares = [(change_T <= _STILL).float().mean(), (spread_T <= _PLAIN).float().mean()]
-    return torch.stack([saturation, change_T.mean(), *shares, _mosaic(levels_THWC)])
+    return torch.stack([saturation(frames_THWC), change_T.mean(), *shares, _mosaic(levels_THWC)])
+
+
+def saturation(frames_THWC: Tensor) -> Tensor:
+    """Return the mean over all pixels of (max - min) / max over the colours, 0 for black."""
+    most_THW, least_THW = frames_THWC.amax(dim=-1).float(), frames_THWC.amin(dim=-1).float()
+    return ((most_THW - least_THW) / most_THW.clamp(min=1)).mean()
 
 
 def _mosaic(levels_THWC: Tensor) -> Tensor:
