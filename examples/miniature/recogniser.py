@@ -43,7 +43,7 @@ from training.data.turns import Catalog, read_turns
 from training.phase import ALONE, Share
 from training.phase_folder import check_made_from, note_made_from
 from training.phases.autoencoder import psnr, read_frames, reconstructed
-from training.processes import new_accelerator
+from training.processes import frozen_dtype, new_accelerator
 from training.trainer import StepWatcher, Trainer
 
 LOOP = LoopSettings(
@@ -181,7 +181,7 @@ def with_reconstructions(
     Args:
         sources: datasets and splits that the clips are from.
     """
-    autoencoder = checkpoint.autoencoder(dtype=_half_precision())
+    autoencoder = checkpoint.autoencoder(dtype=frozen_dtype("auto"))
     arrange(autoencoder, autoencoder.dtype)
     shape, chosen, some = checkpoint.config.shot_decoder, range(0, len(clips), _BACK_OF), list[Tensor]()
     every = (turn for source, split in sources for turn in read_turns(open_shards(source, split)))
@@ -195,12 +195,6 @@ def with_reconstructions(
         torch.cat([clips.frames_BTHWC, *some]),
         {field: torch.cat([rows, rows[chosen]]) for field, rows in clips.truth.items()},
     )
-
-
-def _half_precision() -> torch.dtype:
-    """Return bfloat16 if this machine is fast in it."""
-    is_fast = torch.accelerator.is_available() or torch.cpu.get_capabilities().get("avx512_bf16")
-    return torch.bfloat16 if is_fast else torch.float32
 
 
 def _small(frames_BTHWC: Tensor) -> Tensor:
