@@ -6,13 +6,12 @@ Lengths are those of `puppets.py`. A passer-by that walks advances by `step` wit
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sin
 
 from examples.world.brush import INK, Brush, Colour, dark
 from examples.world.scene import Sprite
 
-Kind = str
 _FURS: tuple[Colour, ...] = ((196, 120, 84), (92, 92, 108), (236, 228, 214), (126, 84, 60))
 _DYES: tuple[Colour, ...] = ((96, 132, 190), (190, 86, 96), (120, 160, 110), (236, 190, 90), (170, 120, 200))
 
@@ -28,10 +27,7 @@ class PasserBy(Sprite):
 
     def after(self, drawings: int) -> PasserBy:
         """Return it some drawings later."""
-        return PasserBy(
-            self.name, self.picture, self.x + self.step * drawings, self.y, self.size, self.mirrored, self.colour,
-            self.step, self.phase + 0.5 * drawings * bool(self.step),
-        )  # fmt: skip
+        return replace(self, x=self.x + self.step * drawings, phase=self.phase + 0.5 * drawings * bool(self.step))
 
 
 def draw_passer_by(brush: Brush, one: PasserBy) -> None:
@@ -91,12 +87,12 @@ def _balloon(brush: Brush, colour: Colour, phase: float) -> None:
     brush.ellipse(-2.5, -4, 2, 2.6, (255, 255, 255), outlined=False)
 
 
-KINDS: Mapping[Kind, Callable[[Brush, Colour, float], None]] = {
+KINDS: Mapping[str, Callable[[Brush, Colour, float], None]] = {
     "cat": _cat, "dog": _dog, "walker": _walker, "bird": _bird, "butterfly": _butterfly, "balloon": _balloon
 }  # fmt: skip
-FLYING: Mapping[Kind, tuple[float, float]] = {"bird": (16, 60), "butterfly": (60, 110), "balloon": (20, 60)}
+FLYING: Mapping[str, tuple[float, float]] = {"bird": (16, 60), "butterfly": (60, 110), "balloon": (20, 60)}
 """Heights of those that fly: least and greatest distance from the upper edge."""
-COLOURS: Mapping[Kind, tuple[Colour, ...]] = {
+COLOURS: Mapping[str, tuple[Colour, ...]] = {
     "cat": _FURS, "dog": _FURS, "bird": _FURS, "walker": _FURS + _DYES, "butterfly": _DYES, "balloon": _DYES
 }  # fmt: skip
 HORIZON = (128.0, 138.0)
