@@ -91,11 +91,8 @@ class Engine:
             check_compiler(device)
         checkpoint = Checkpoint.open(folder)
         options.sampling_of(checkpoint.config)
-        tiny = None
-        if options.frames == "tiny":
-            tiny = TinyFrames.of(checkpoint, device, formats_of(options, device)["autoencoder"])
-        load_device = "cpu" if options.offload else device
-        formats = formats_of(options, device)
+        load_device, formats = "cpu" if options.offload else device, formats_of(options, device)
+        tiny = TinyFrames.of(checkpoint, device, formats["autoencoder"]) if options.frames == "tiny" else None
         # Adapters are merged: one matrix product per projection instead of three; only training needs them apart.
         game_model = checkpoint.game_model(load_device, formats["language_model"])
         game_model.merge_adapters()
