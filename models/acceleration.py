@@ -95,10 +95,13 @@ def check_compiler(device: torch.device) -> None:
         ) from error
 
 
-def compile_blocks(decoder: ShotDecoder, autoencoder: AutoencoderKLCogVideoX) -> None:
-    """Compile the repeated blocks: all transformer blocks share one program, which compiles in seconds."""
+def compile_blocks(decoder: ShotDecoder, frame_decoder: nn.Module) -> None:
+    """Compile the repeated blocks: all transformer blocks share one program, which compiles in seconds.
+
+    Of a frame decoder, those of the autoencoder's; the tiny decoder has none.
+    """
     for block in decoder.transformer_blocks:
         block.compile(fullgraph=True)
-    for module in autoencoder.decoder.modules():
+    for module in frame_decoder.get_submodule("decoder").modules():
         if isinstance(module, CogVideoXResnetBlock3D):
             module.compile()

@@ -46,7 +46,6 @@ class Engine:
     Args:
         shot_encoder: used once, for the unconditional shot tokens of guidance.
         options: device and speed; the networks are already on that device, unless they are offloaded.
-        tiny_frames: decodes frames instead of the autoencoder.
     """
 
     def __init__(
@@ -56,24 +55,23 @@ class Engine:
         game_model: GameModel,
         shot_encoder: ShotEncoder,
         shot_decoder: ShotDecoder,
-        autoencoder: AutoencoderKLCogVideoX,
+        frame_decoder: AutoencoderKLCogVideoX | TinyFrames,
         options: EngineOptions,
-        tiny_frames: TinyFrames | None = None,
     ) -> None:
         self.config = config
         self.tokenizer = tokenizer
         self.game_model = game_model
         self.shot_decoder = shot_decoder
-        self.autoencoder, self.tiny_frames = autoencoder, tiny_frames
+        self.frame_decoder = frame_decoder
         self.device = device_of(options.device)
         self.sampling = options.sampling_of(config)
         if is_compiled(options, self.device):
-            compile_blocks(shot_decoder, autoencoder)
-        if options.tiled or options.offload:
-            autoencoder.enable_tiling(**TILE)
+            compile_blocks(shot_decoder, frame_decoder)
+        if (options.tiled or options.offload) and not isinstance(frame_decoder, TinyFrames):
+            frame_decoder.enable_tiling(**TILE)
         self._offloaded: dict[nn.Module, OffloadedNetwork] = {}
         if options.offload:
-            networks = (game_model, shot_decoder, autoencoder)
+            networks = (game_model, shot_decoder, frame_decoder)
             self._offloaded = {each: OffloadedNetwork(each, self.device) for each in networks}
         with torch.no_grad():
             self._unconditional_BLD = shot_encoder.unconditional(1).float().to(self.device)
@@ -92,7 +90,12 @@ class Engine:
         checkpoint = Checkpoint.open(folder)
         options.sampling_of(checkpoint.config)
         load_device, formats = "cpu" if options.offload else device, formats_of(options, device)
-        tiny = TinyFrames.of(checkpoint, device, formats["autoencoder"]) if options.frames == "tiny" else None
+        frame_decoder: AutoencoderKLCogVideoX | TinyFrames
+        if options.frames == "tiny":
+            frame_decoder = TinyFrames.of(checkpoint, load_device, formats["autoencoder"])
+        else:
+            frame_decoder = checkpoint.autoencoder(load_device, formats["autoencoder"])
+            arrange(frame_decoder, frame_decoder.dtype)
         # Adapters are merged: one matrix product per projection instead of three; only training needs them apart.
         game_model = checkpoint.game_model(load_device, formats["language_model"])
         game_model.merge_adapters()
@@ -100,11 +103,16 @@ class Engine:
             store_as_int8(game_model)
         decoder = checkpoint.shot_decoder(load_device, formats["transformer"])
         decoder.fuse_lora()
-        autoencoder = checkpoint.autoencoder(load_device, formats["autoencoder"])
-        arrange(autoencoder, autoencoder.dtype)
         encoder = checkpoint.shot_encoder(device)
         tokenizer = checkpoint.tokenizer()
-        return cls(checkpoint.config, tokenizer, game_model, encoder, decoder, autoencoder, options, tiny)
+        return cls(checkpoint.config, tokenizer, game_model, encoder, decoder, frame_decoder, options)
+
+    @property
+    def autoencoder(self) -> AutoencoderKLCogVideoX:
+        """The autoencoder, which also encodes frames. ValueError if the engine has the tiny decoder instead."""
+        if isinstance(self.frame_decoder, TinyFrames):
+            raise ValueError("this engine decodes frames by the tiny decoder: load it without --frames tiny")
+        return self.frame_decoder
 
     @property
     def guidance(self) -> Guidance:
@@ -169,12 +177,12 @@ class Engine:
             show(frames_THWC)
 
         progress("frames", 0, 1)
-        with self._timed(self.tiny_frames or self.autoencoder, "frames", seconds):
-            if self.tiny_frames:
-                frames_BTHWC = self.tiny_frames.decode(latents_BTCHW)
+        with self._timed(self.frame_decoder, "frames", seconds):
+            if isinstance(self.frame_decoder, TinyFrames):
+                frames_BTHWC = self.frame_decoder.decode(latents_BTCHW)
                 show_first(frames_BTHWC)
             else:
-                frames_BTHWC = decode_latents(self.autoencoder, latents_BTCHW, show_first)
+                frames_BTHWC = decode_latents(self.frame_decoder, latents_BTCHW, show_first)
         progress("frames", 1, 1)
         # 4. Append the turn to the window: the next prediction reads its own shot tokens, not the frames.
         shot_tokens_LD = prediction.shot_tokens_LD.cpu()

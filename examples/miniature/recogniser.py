@@ -138,7 +138,7 @@ def train_recogniser(out: Path, loop: LoopSettings = LOOP, watch: StepWatcher | 
         if not (folder / "result").exists():
             examples = with_reconstructions(read_labelled(learned, truths), learned, fitted)
             phase = RecogniserPhase(_Loss(Recogniser()), examples, held_out["val"])
-            Trainer(phase, loop, folder, new_accelerator()).run(LearningCurve(folder / "curve.jsonl", watch))
+            Trainer(phase, loop, folder, new_accelerator("auto")).run(LearningCurve(folder / "curve.jsonl", watch))
         recogniser = Recogniser.open(folder / "result")
         found = {name: {"clips": len(clips), **accuracy(recogniser, clips)} for name, clips in held_out.items()}
         for name, shares in found.items():

@@ -105,6 +105,9 @@ def test_a_turn_is_decoded_by_it(tmp_path: Path) -> None:
     assert turns[0].frames_THWC.shape == turns[1].frames_THWC.shape
     assert (turns[0].frames_THWC != turns[1].frames_THWC).any()
     assert len(shown) == 2
+    assert isinstance(engine.frame_decoder, TinyFrames)  # the autoencoder is not even loaded
+    with pytest.raises(ValueError, match="load it without --frames tiny"):
+        _ = engine.autoencoder
 
 
 def test_missing_damaged_and_unfit_files_are_named(tmp_path: Path) -> None:
