@@ -206,7 +206,7 @@ def mini() -> Recipe:
         model=mini_config(),
         autoencoder=FitSettings(
             stills=LoopSettings(steps=1000, learning_rate=2e-3, batch_size=4, micro_batch=4, **fit),
-            clips=LoopSettings(steps=5000, learning_rate=2e-3, batch_size=2, micro_batch=2, **fit),
+            clips=LoopSettings(steps=8333, learning_rate=2e-3, batch_size=2, micro_batch=2, **fit),
             crop=1.0,
             changes=1.0,
             precision="auto",

@@ -40,7 +40,7 @@ SEEN = Path("image_encoder", "result")
 """Checkpoint with the trained image encoder."""
 FITTED = Path("autoencoder", "more", "clips", "result")
 """Checkpoint with the fitted autoencoder, which all models start from."""
-_FIRST_SHARE = 2 / 3
+_FIRST_SHARE = 0.4
 """Share of the steps on clips in the first of the two fits."""
 
 
