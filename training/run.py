@@ -121,8 +121,8 @@ class TrainingRun:
     def distill(self) -> Path:
         """Run phase d, guidance and few steps. Return the folder of the resulting checkpoint."""
         check_unsharded()
-        self._check("guide", "distill")
         checkpoint = self._previous_checkpoint("guide")
+        self._check("guide", "distill")
         parts: tuple[tuple[PhaseName, Callable[..., Phase]], ...] = (("guide", guide_phase), ("distill", distill_phase))
         for name, make in parts:
             if loop_of(self.recipe, name).steps and not (self.fork and self.fork.precedes(name)):

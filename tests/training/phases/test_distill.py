@@ -187,6 +187,12 @@ def test_a_teacher_of_another_size_is_refused_before_encoding(tmp_path: Path) ->
     assert not list((tmp_path / "run").rglob("*.safetensors"))
 
 
+def test_a_missing_teacher_is_named_before_the_data_is_read(tmp_path: Path) -> None:
+    run = TrainingRun(RunFolder(tmp_path / "run", str(tmp_path / "no data")), recipe())
+    with pytest.raises(UserError, match=r"adapt/result does not exist yet: run `animegamer train adapt` first"):
+        run.distill()
+
+
 def test_weights_that_would_be_sharded_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     for asked in (distilling(tmp_path / "run").distill, lambda: try_phase("guide", recipe())):
