@@ -18,7 +18,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count, islice
+from itertools import cycle
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -32,7 +32,7 @@ from examples.miniature.figures import Figure, drawn_level, figure
 from examples.miniature.games import ScriptedTurn, Shown, Story, played, read_stories
 from examples.miniature.recogniser_network import Recogniser
 from flows.console.progress import Bars
-from models.checkpoint import Checkpoint
+from models.checkpoint import Checkpoint, identity_of
 from models.config import Sampling
 from models.engine import Engine
 from models.engine_options import EngineOptions
@@ -40,13 +40,14 @@ from models.turns import GameState, Turn, turn_seed
 from pipeline.core.atomic import write_json
 from pipeline.core.ingredients import read_note
 from pipeline.core.progress import watched
+from training.data.shards import open_shards
+from training.data.turns import Catalog
 from training.evaluation.reconstruction import Reconstructor
 from training.phases.collapse import SIGNS, signs_of
 
 BEST, FEW = 50, (8, 4, 2, 1)
 SEEDS, PROMPTS = 8, 12
 """Seeds of a prompt whose shots are compared, and prompts."""
-_AT_ONCE = 16
 Row = Mapping[str, Any]
 """Values of a turn: its game, whether it is as asked, the level asked of the decoder and drawn, and `SIGNS`."""
 
@@ -59,19 +60,17 @@ class Player:
     engine: Engine | Reconstructor
     sampling: Sampling
     made_from: Mapping[str, Any]
-    """Checkpoint and sampling, to find out whether the values of an earlier call are still its own."""
+    """Checkpoint and sampling: a part of what its values depend on."""
 
     def rows(self, stories: Sequence[Story], turns: int, recogniser: Recogniser) -> Iterator[Row]:
         """Play stories, one after another with ever new seeds, and yield the values of so many turns."""
         self.engine.sampling, left = self.sampling, turns
-        for seed, story in ((seed, story) for seed in count() for story in stories):
+        for seed, story in enumerate(cycle(stories)):
             if not left:
                 return
             part = story[:left]
             left -= len(part)
-            shown = self._shown(part, seed)
-            while some := list(islice(shown, _AT_ONCE)):
-                yield from _rows(some, recogniser)
+            yield from _rows(list(self._shown(part, seed)), recogniser)
 
     def spread(self, prompts: Sequence[ScriptedTurn]) -> float:
         """Return how far shots are from their mean over the seeds of a prompt: root mean square, in levels of 255."""
@@ -133,10 +132,10 @@ def players_of(
     return whole, few
 
 
-def paired(student: Sequence[Row], teacher: Sequence[Row]) -> Figure:
-    """Return the mean difference in the share of turns as asked, with its interval over stories."""
+def paired(student: Sequence[Row], teacher: Sequence[Row], part: str = "as asked") -> Figure:
+    """Return the mean difference in the share of turns whose `part` is right, with its interval over stories."""
     pairs = zip(student, teacher, strict=True)
-    return figure([(one["game"], float(one["as asked"]) - float(other["as asked"])) for one, other in pairs])
+    return figure([(one["game"], float(one[part]) - float(other[part])) for one, other in pairs])
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
@@ -159,7 +158,7 @@ def table_of(figures: Mapping[str, Mapping[str, Any]]) -> Table:
         table.add_row(
             name,
             f"{found['as asked']:.1%}",
-            _with_interval(apart) if apart else "",
+            _with_interval(apart["as asked"]) if apart else "",
             " ".join(f"{drawn:.1f}" for drawn in found["drawn by level"].values()),
             f"{spread:.1f}" if spread is not None else "",
             f"{found['saturation']:.3f}",
@@ -187,13 +186,18 @@ def main() -> None:
     given = parser.parse_args()
     recogniser = Recogniser.open(given.miniature / "recogniser" / "result")
     stories = read_stories(given.miniature, "dataset", "val")
-    prompts = [story[number] for number in (0, 9) for story in stories][:PROMPTS]
+    prompts = [story[0] for story in stories][:PROMPTS]
+    shared = {
+        "tokens": given.tokens,
+        "recogniser": identity_of(sorted((given.miniature / "recogniser" / "result").iterdir())),
+        "data": Catalog.read(open_shards(given.miniature / "dataset", "val")).fingerprint,
+    }
     whole, few = players_of(given.teacher, given.student, Reconstructor.load if given.tokens else Engine.load)
     given.out.mkdir(parents=True, exist_ok=True)
     figures: dict[str, dict[str, Any]] = {}
     with Bars().watching():
         for player, turns in (*((each, given.turns) for each in whole), *((each, given.few) for each in few)):
-            path, made_from = given.out / f"{player.name}.json", {**player.made_from, "turns": turns}
+            path, made_from = given.out / f"{player.name}.json", {**shared, **player.made_from, "turns": turns}
             read = read_note(path) or {}
             if read.get("made_from") != made_from:
                 rows = list(player.rows(stories, turns, recogniser))
@@ -201,8 +205,10 @@ def main() -> None:
                 write_json(path, read := {"made_from": made_from, "spread": spread, "rows": rows})
             if player.name == "teacher":
                 teacher: Sequence[Row] = read["rows"]
-            apart = paired(read["rows"], teacher[: len(read["rows"])]) if player.name != "teacher" else None
-            figures[player.name] = {**summary(read["rows"]), "spread": read["spread"], "apart": apart}
+            figures[player.name] = {**summary(read["rows"]), "spread": read["spread"]}
+            if player.name != "teacher":
+                less = {part: paired(read["rows"], teacher[: len(read["rows"])], part) for part in ("as asked", "what")}
+                figures[player.name]["apart"] = less
     write_json(given.out / "figures.json", figures)
     Console(width=120).print(table_of(figures))
 
