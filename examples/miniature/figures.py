@@ -31,7 +31,6 @@ from training.phases.collapse import saturation
 
 Figure = Mapping[str, Any]
 """Number of turns and of games, mean over the turns, and the ends of its 95% interval (None for a single game)."""
-_AT_ONCE = 16
 
 
 def figures_of(shown: Sequence[Shown], recogniser: Recogniser, window: int) -> dict[str, Figure]:
@@ -41,12 +40,10 @@ def figures_of(shown: Sequence[Shown], recogniser: Recogniser, window: int) -> d
         window: turns in the game model's context, the one to predict included.
     """
     found: dict[str, list[tuple[Hashable, float]]] = {}
-    for start in range(0, len(shown), _AT_ONCE):
-        part = shown[start : start + _AT_ONCE]
-        names = recogniser.name(torch.from_numpy(np.stack([each.frames_THWC for each in part])))
-        for each, named in zip(part, names, strict=True):
-            for field, value in values_of(each, named, window).items():
-                found.setdefault(field, []).append((each.scripted.game, value))
+    names = recogniser.name(torch.from_numpy(np.stack([each.frames_THWC for each in shown])))
+    for each, named in zip(shown, names, strict=True):
+        for field, value in values_of(each, named, window).items():
+            found.setdefault(field, []).append((each.scripted.game, value))
     return {field: figure(values) for field, values in found.items()}
 
 

@@ -121,13 +121,13 @@ def played(story: Story, maker: TurnMaker, seed: int, *, past: bool = True) -> I
     """Play a story turn by turn.
 
     Args:
-        past: False: every turn is predicted as if it were the first.
+        past: False: every turn is made as if it were the first.
     """
     state, first = GameState(), story[0].facts
     with watched(f"{first.film}, story {first.story}", "with past" if past else "without past") as watch:
         for number, turn in enumerate(story):
             watch(number, len(story))
-            before = state if past else replace(state, window=())
+            before = state if past else replace(state, window=(), last=None)
             made, state = maker.next_turn(before, turn.instruction, turn_seed(seed, number + 1))
             predicted = made.state
             values = (predicted.social, predicted.entertainment, predicted.stamina)

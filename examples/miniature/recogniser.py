@@ -139,6 +139,7 @@ def train_recogniser(out: Path, loop: LoopSettings = LOOP, watch: StepWatcher | 
             examples = with_reconstructions(read_labelled(learned, truths), learned, fitted)
             phase = RecogniserPhase(_Loss(Recogniser()), examples, held_out["val"])
             Trainer(phase, loop, folder, new_accelerator("auto")).run(LearningCurve(folder / "curve.jsonl", watch))
+            del examples, phase  # gigabytes
         recogniser = Recogniser.open(folder / "result")
         found = {name: {"clips": len(clips), **accuracy(recogniser, clips)} for name, clips in held_out.items()}
         for name, shares in found.items():

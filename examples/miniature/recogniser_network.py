@@ -42,6 +42,8 @@ _BY_CLIP: tuple[Field, ...] = ("what", "actor")
 HEIGHT, WIDTH = 64, 96
 _FRAMES_SEEN = 4
 """Frames of a clip of which characters and place are learned, in a step of training."""
+_AT_ONCE = 16
+"""Clips named at once, to save memory."""
 _FILE = "recogniser.safetensors"
 PACKED = Path(__file__).parent / "packed" / "recogniser"
 """The recogniser of the repository, which the step `pack` writes."""
@@ -97,10 +99,11 @@ class Recogniser(nn.Module):
     def name(self, frames_BTHWC: Tensor) -> list[Named]:
         """Name the content of clips: uint8 RGB frames of any size."""
         self.eval()
-        logits = self(frames_BTHWC)
         return [
             Named(**{field: self._answer(field, logits_BK[row]) for field, logits_BK in logits.items()})
-            for row in range(len(frames_BTHWC))
+            for some_BTHWC in torch.split(frames_BTHWC, _AT_ONCE)
+            for logits in (self(some_BTHWC),)
+            for row in range(len(some_BTHWC))
         ]
 
     def save(self, folder: Path, state: Mapping[str, Tensor]) -> None:
@@ -128,7 +131,7 @@ class Recogniser(nn.Module):
 
 
 def loss_of(logits: Mapping[Field, Tensor], truth: Mapping[Field, Tensor]) -> dict[str, Tensor]:
-    """Return the loss [B] of every field and their sum as `loss`; labels below 0 are unknown."""
+    """Return the negative log likelihood [B] of every field and the sum as `loss`; labels below 0 are unknown."""
     losses: dict[str, Tensor] = {}
     for field, logits_BK in logits.items():
         if field in ONE_OF:
@@ -137,7 +140,7 @@ def loss_of(logits: Mapping[Field, Tensor], truth: Mapping[Field, Tensor]) -> di
             known_BK = truth[field] >= 0
             right_BK = truth[field].clamp(min=0)
             each_BK = functional.binary_cross_entropy_with_logits(logits_BK, right_BK, reduction="none")
-            losses[field] = (each_BK * known_BK).mean(dim=1)
+            losses[field] = (each_BK * known_BK).sum(dim=1)
     return losses | {"loss": torch.stack(list(losses.values())).sum(dim=0)}
 
 

@@ -1,10 +1,10 @@
 """Stories of the world in miniature: scenes drawn at random under rules, the true captions, and the pairs held out.
 
-A story is about two or three characters and three places. `STAYS` of its scenes stay at the place of the scene before
-and begin where that one ended; the others show another place, and places recur. Three facts outlast the turn that names
-them, and come in any order. The time of day is named at the start of a story and when it changes. A raincoat is worn
-from the turn in which it is put on, by anybody. A flag stays at the place where it was planted; a story has two or
-three. What no caption tells is drawn from a seed of the scene (`staging.py`).
+A story is about two or three characters and two or three places. `STAYS` of its scenes stay at the place of the scene
+before and begin where that one ended; the others show another place, and places recur. Three facts outlast the turn
+that names them, and come in any order. The time of day is named at the start of a story and when it changes. A raincoat
+is worn from the turn in which it is put on, by anybody. A flag stays at the place where it was planted; a story has two
+or three. What no caption tells is drawn from a seed of the scene (`staging.py`).
 
 Three kinds of pairs are held out: a character with a motion or in a place, and a motion in a place. Stories of `seen`
 pairs have none of them, every scene of an `unseen` story has exactly one, and the other stories have any.
@@ -143,7 +143,7 @@ class StoryScene:
 def held_out(cue: Cue, place: str) -> tuple[Kind, ...]:
     """Return the kinds of held-out pairs in a scene of this cue at a place.
 
-    Held out are two motions of each character, one place of each character and one place of each motion.
+    Held out are one or two motions of each character, one place of each character and one place of each motion.
     """
     return _held_out(cue.actor, cue.companion, cue.motion, place)
 

@@ -199,7 +199,7 @@ def test_games_along_the_stories_are_measured_once(measured_world: Path) -> None
     error = found["unseen"]["recorded"]["level drawn, error"]
     assert error["turns"] == len(read_stories(measured_world, "unseen", "val")[0])
     assert (error["games"], error["low"], error["high"]) == (1, None, None), "one game has no interval"
-    assert error["mean"] < 0.3, "recorded clips of 96x64 still have about their level"
+    assert error["mean"] < 0.3, "recorded clips still have about their level"
     baseline: Mapping[str, Any] = json.loads((measured_world / "claims" / "gc.json").read_text())
     assert [set(each) for each in baseline.values()] == [{"played"}, {"played"}]
     turns = read_stories(measured_world, "unseen", "val")[0]
