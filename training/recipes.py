@@ -160,7 +160,7 @@ def one_film() -> Recipe:
     recipe = full().model_dump()
     for phase in ("shot", "game", "adapt", "distill", "gc", "gfc"):
         for loop in _loops_of(recipe[phase]):
-            loop |= {key: loop[key] // 10 for key in ("steps", "rate_warm_up", "validate_every")}
+            loop |= {key: loop[key] // 10 for key in ("steps", "rate_warm_up", "validate_every", "snapshot_every")}
     return Recipe.model_validate(recipe)
 
 
@@ -229,7 +229,7 @@ def mini() -> Recipe:
         adapt=AdaptPhaseSettings(
             loop=LoopSettings(steps=6000, learning_rate=1e-3, optimizer="muon", **common), precision="auto"
         ),
-        # rates and steps are not tuned: the small world that they are for is not made yet
+        # rates and steps are not tuned
         distill=DistillPhaseSettings(
             guide=LoopSettings(steps=1000, learning_rate=1e-3, optimizer="muon", **common),
             loop=LoopSettings(
@@ -353,9 +353,7 @@ def ingredients_of(recipe: Recipe, phase: str) -> dict[str, Any]:
     loops = dict.fromkeys(_LOOPS, dict.fromkeys(ADJUSTABLE_SETTINGS, True))
     left_out: dict[str, object] = {**loops, "gradient_checkpointing": True}
     left_out |= dict.fromkeys(_OF_OTHER_PART.get(phase, ()), True)
-    others: dict[str, Any] = (
-        dict(ON_TILES) if recipe.features.tiled and phase in sections and phase != "distill" else {}
-    )
+    others: dict[str, Any] = dict(ON_TILES) if recipe.features.tiled and phase in sections else {}
     if section is recipe.distill and recipe.adapt.predictions != "own":
         others["predictions"] = recipe.adapt.predictions
     return {**section.model_dump(mode="json", exclude=merged(section.unset_later_keys(), left_out)), **others}

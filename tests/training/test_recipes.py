@@ -152,7 +152,7 @@ def changed(**changes: Any) -> list[str]:
         ({"game": {"windows": {"most_gap": 2}}}, ["game"]),
         ({"game": {"history_noise": 0.5}}, ["game"]),
         ({"adapt": {"predictions": "rollout"}}, ["adapt", "guide", "distill"]),
-        ({"features": {"tiled": True}}, ["warm-up", "joint", "adapt", "guide"]),  # these are trained on other latents
+        ({"features": {"tiled": True}}, ["warm-up", "joint", "adapt", "guide", "distill"]),  # other latents
         ({"distill": {"guide": {"learning_rate": 1e-6}}}, ["guide"]),
         ({"distill": {"guidance": 3.0}}, ["guide"]),
         ({"distill": {"loop": {"learning_rate": 1e-6}, "denoising_steps": 8, "critic_rate": 2.0}}, ["distill"]),

@@ -9,8 +9,9 @@
 All that is random comes from the example's position, and all that the examples of a step share from the step's number,
 so the training loop needs no other state.
 
-Validation logs the loss on held-out shots at `NOISE_LEVELS`; of `distill` it is the critic's. If it is the same at all
-of them, the critic is flat. It also draws shots with student and teacher from the same seeds (`collapse.py`).
+Validation logs the loss on held-out shots at `NOISE_LEVELS`; of `distill` it is the critic's, with the judge's if there
+is one. If it is the same at all of them, the critic is flat. It also draws shots with student and teacher from the same
+seeds (`collapse.py`).
 
 Letters of the shapes: B batch, K denoising steps, T frames or latent frames, C channels, H W pixels or latent pixels.
 """
