@@ -108,9 +108,11 @@ bench-scenes: install-dev  ## found scene changes, and clips with two scenes, on
 bench-sampling: install-train  ## quality of the packaged game against denoising steps, by sampler and guidance
 	$(BIN)/python -m benchmarks.sampling
 
+bench-distillation: OUT = distillation
 bench-distillation: install-train  ## distilled decoders against their teacher, in the world: MINI=DIR TEACHER=CHECKPOINT, STUDENT="CHECKPOINT ..."
 	$(BIN)/python -m benchmarks.distillation $(MINI) --teacher $(TEACHER) $(if $(STUDENT),--student $(STUDENT),--tokens) $(if $(OUT),--out $(OUT))
 
+bench-tokenizer: RECIPE = one-film
 bench-tokenizer: install-train  ## the paper's table of the tokenizer: DATA=DIR OUT=DIR, RECIPE, CONFIG, MEASURE="--cast DIR ..."
 	$(BIN)/python -m benchmarks.tokenizer $(DATA) --out $(OUT) $(if $(RECIPE),--recipe $(RECIPE)) $(if $(CONFIG),--config $(CONFIG)) $(MEASURE)
 

@@ -32,11 +32,12 @@
     uniform            60 turns drawn from the buttons at random, by the packed model   OUT/uniform.png OUT/uniform.json
     strip              eight turns of a game by the packed model, as a picture      OUT/strip.png
 
-A finished step does nothing, and a killed step resumes when the same command is given again. No step takes over two
-hours on two cores; `timeout 2h` before the command ends one, and saves its state. OUT/dataset is an ordinary
-dataset: `animegamer status`, `play` and `train` take it like any other. OUT/more is more of its kind, all to train.
-OUT/any-pairs is more with all pairs of character, motion and place; the other two have no held-out pairs, and every
-scene of OUT/unseen has one. The model learns from the first three; the variant `research` leaves OUT/any-pairs out.
+A finished step does nothing, and a killed step resumes when the same command is given again. No step of the first
+table takes over two hours on two cores; `timeout 2h` before the command ends one, and saves its state. OUT/dataset is
+an ordinary dataset: `animegamer status`, `play` and `train` take it like any other. OUT/more is more of its kind, all
+to train. OUT/any-pairs is more with all pairs of character, motion and place; the other two have no held-out pairs,
+and every scene of OUT/unseen has one. The model learns from the first three; the variant `research` leaves
+OUT/any-pairs out.
 """
 
 from __future__ import annotations
@@ -52,11 +53,11 @@ from flows.console.terminal import say
 from pipeline.core.errors import UserError
 
 STEPS: Mapping[str, int] = {
-    "data": 50,
-    "image-encoder": 15,
+    "data": 30,
+    "image-encoder": 10,
     "clip": 1,
     "autoencoder": 60,
-    "autoencoder-more": 30,
+    "autoencoder-more": 90,
     "sharpness": 3,
     "recogniser": 60,
     "features": 25,

@@ -4,7 +4,7 @@ OUT/start                         untrained checkpoint of size mini
 OUT/image_encoder/result          the same with the trained image encoder
 OUT/image_encoder/curve.jsonl     its learning curve: held-out frames that retrieve their caption, over CPU seconds
 OUT/image_encoder/random          the random encoder, measured in the same way: only the projections are trained
-OUT/autoencoder/...               the autoencoder fitted to stills, and to clips for two thirds of the recipe's steps
+OUT/autoencoder/...               the autoencoder fitted to stills, and to clips for two fifths of the recipe's steps
 OUT/autoencoder/more/...          the same network fitted for the other steps, at half the rate
 OUT/autoencoder/more/clips/result     checkpoint with the trained image encoder and the fitted autoencoder
 OUT/autoencoder/**/curve.jsonl    learning curves: PSNR of whole held-out clips over CPU seconds
@@ -109,7 +109,7 @@ def start_of(out: Path) -> Checkpoint:
 
 
 def train_autoencoder(out: Path, settings: FitSettings | None = None, watch: StepWatcher | None = None) -> Path:
-    """Fit the autoencoder to stills and for most steps to clips. Return the folder of the checkpoint."""
+    """Fit the autoencoder to stills and, for the first steps, to clips. Return the folder of the checkpoint."""
     if is_restored(out, FITTED):
         return out / FITTED
     settings = settings or mini().autoencoder or FitSettings()

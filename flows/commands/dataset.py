@@ -219,7 +219,7 @@ def vocabulary(dataset: DatasetPlace) -> None:
     path = workspace.dataset.root / VOCABULARY
     with workspace.locked("animegamer vocabulary"):
         if path.exists():
-            raise UserError(f"{path}: there is one already; edit it, or move it away for a new suggestion")
+            raise UserError(f"{path} already exists: edit it, or move it away for a new suggestion")
         made = [folder for folder in workspace.dataset.folders() if folder.table_path("captions").exists()]
         groups = suggested(row for folder in made for row in folder.read("captions", Caption))
         with replacing(path) as temporary:

@@ -2,7 +2,7 @@
 # SLURM job: all phases of a training run on its nodes; requeues itself until the run is done.
 #
 #   sbatch training/launch/slurm.sh training/launch/8-gpus-ddp.yaml --data data/ --out run/ --recipe full
-#   sbatch --nodes 2 training/launch/slurm.sh training/launch/2x8-gpus-fsdp2.yaml --data data/ --out run/ \
+#   sbatch --nodes 2 training/launch/slurm.sh training/launch/2x8-gpus-ddp.yaml --data data/ --out run/ \
 #       --recipe full --config training/launch/two-machines.toml
 #
 # The project folder, the dataset, the run and ~/.cache/huggingface lie on a disk shared by the nodes. Ten minutes

@@ -104,7 +104,7 @@ def test_a_vocabulary_is_suggested_once(tmp_path: Path) -> None:
     path = dataset.root / "vocabulary.toml"
     assert load_vocabulary(dataset.root).published["MD"] == {"shouts": "shout"}
     path.write_text("# mine")
-    assert "there is one already" in invoked("vocabulary", dataset.root, code=1)
+    assert "already exists: edit it" in invoked("vocabulary", dataset.root, code=1)
     assert path.read_text() == "# mine"
 
 
