@@ -60,7 +60,7 @@ STEPS: Mapping[str, int] = {
     "autoencoder-more": 90,
     "sharpness": 3,
     "recogniser": 60,
-    "features": 25,
+    "features": 45,
     "joint": 75,
     "game": 60,
     "adapt": 50,
