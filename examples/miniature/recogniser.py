@@ -21,8 +21,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torchvision.transforms.v2 import InterpolationMode
-from torchvision.transforms.v2.functional import resize
 
 from examples.miniature.dataset import TRAINED
 from examples.miniature.encoders import FITTED, LearningCurve
@@ -39,7 +37,7 @@ from pipeline.publish.samples import Split
 from training.config import LoopSettings
 from training.data.order import Position
 from training.data.shards import open_shards
-from training.data.turns import Catalog, read_turns
+from training.data.turns import Catalog, read_turns, scaled
 from training.phase import ALONE, Share
 from training.phase_folder import check_made_from, note_made_from
 from training.phases.autoencoder import psnr, read_frames, reconstructed
@@ -190,19 +188,14 @@ def with_reconstructions(
     with watched("recogniser", "reconstruct") as watch:
         while turns := list(islice(packed, _AT_ONCE)):
             frames = [turn.frames(shape.height, shape.width, shape.frames) for turn in turns]
-            some.append(_small(reconstructed(autoencoder, torch.stack(frames))))
+            back_BTHWC = reconstructed(autoencoder, torch.stack(frames))
+            small_NHWC = scaled(back_BTHWC.flatten(0, 1), HEIGHT, WIDTH)
+            some.append(small_NHWC.reshape(*back_BTHWC.shape[:2], HEIGHT, WIDTH, 3))
             watch(sum(map(len, some)), len(chosen))
     return LabelledClips(
         torch.cat([clips.frames_BTHWC, *some]),
         {field: torch.cat([rows, rows[chosen]]) for field, rows in clips.truth.items()},
     )
-
-
-def _small(frames_BTHWC: Tensor) -> Tensor:
-    """Return frames at the recogniser's size."""
-    frames_NCHW = frames_BTHWC.flatten(0, 1).permute(0, 3, 1, 2)
-    small_NCHW: Tensor = resize(frames_NCHW, [HEIGHT, WIDTH], InterpolationMode.BICUBIC, antialias=True)
-    return small_NCHW.permute(0, 2, 3, 1).reshape(*frames_BTHWC.shape[:2], HEIGHT, WIDTH, 3)
 
 
 def labels_of(facts: SceneFacts) -> dict[Field, Tensor]:

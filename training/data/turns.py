@@ -106,7 +106,7 @@ class PackedTurn:
             remedy = "set `clips.width` and `clips.height` and build again, or give the model another size"
             raise UserError(f"{self._name} is {columns}x{rows}; {width}x{height} would distort it: {remedy}")
         # 3. Repeat the last frame of a clip that is one short, and scale.
-        return _scaled(frames_THWC[[*range(found), *[found - 1] * (count - found)]], height, width)
+        return scaled(frames_THWC[[*range(found), *[found - 1] * (count - found)]], height, width)
 
     @property
     def _name(self) -> str:
@@ -286,7 +286,8 @@ def _cached_turns(path: Path, made_from: str) -> tuple[RecordedTurn, ...] | None
     return cached.turns if cached.fingerprint == made_from else None
 
 
-def _scaled(frames_THWC: Tensor, height: int, width: int) -> Tensor:
+def scaled(frames_THWC: Tensor, height: int, width: int) -> Tensor:
+    """Return uint8 frames at another size, scaled bicubically."""
     if frames_THWC.shape[1:3] == (height, width):
         return frames_THWC
     frames_TCHW = frames_THWC.permute(0, 3, 1, 2)
