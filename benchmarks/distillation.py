@@ -128,7 +128,7 @@ def players_of(
             for each, sampling in chosen.items()
         )
         whole.append(next(made))
-        few += made
+        few += (player for player in made if player.sampling != best)  # else the same turns again
     return whole, few
 
 
