@@ -164,12 +164,15 @@ def _held_out(out: Path, truths: Truths, learned: Sequence[tuple[Path, Split]]) 
 
 def read_labelled(sources: Sequence[tuple[Path, Split]], truths: Truths) -> LabelledClips:
     """Read all clips of splits of datasets at the recogniser's size, with their truth."""
-    frames, rows = [], []
-    for source, split in sources:
-        for packed in read_turns(open_shards(source, split)):
-            frames.append(packed.frames(HEIGHT, WIDTH, packed.turn.sample.frames))
-            rows.append(labels_of(truths.of(packed.turn.sample)))
-    return LabelledClips(torch.stack(frames), {field: torch.stack([row[field] for row in rows]) for field in LABELS})
+    shards = [shard for source, split in sources for shard in open_shards(source, split)]
+    rows, frames_NTHWC = [], torch.empty(0, dtype=torch.uint8)
+    for number, packed in enumerate(read_turns(shards)):
+        frames_THWC = packed.frames(HEIGHT, WIDTH, packed.turn.sample.frames)
+        if not number:  # gigabytes: in a list, they would take their space twice
+            frames_NTHWC = frames_THWC.new_empty(sum(shard.entry.samples for shard in shards), *frames_THWC.shape)
+        frames_NTHWC[number] = frames_THWC
+        rows.append(labels_of(truths.of(packed.turn.sample)))
+    return LabelledClips(frames_NTHWC, {field: torch.stack([row[field] for row in rows]) for field in LABELS})
 
 
 def with_reconstructions(
