@@ -1,8 +1,9 @@
 """Claims and drift steps: games along the held-out stories, played by every trained model, named by the recogniser.
 
-OUT/claims/NAME.json    by dataset, `val` or `unseen`: a figure with its 95% interval for each field of the turns
-                        played
-OUT/drift/NAME.json     `turns 1-10`, `turns 11-20`, ... of games of 50 turns: the same
+OUT/claims/val/NAME.json       held-out stories: a figure with its 95% interval for each field of the turns played
+OUT/claims/unseen/NAME.json    stories of held-out pairs: the same
+OUT/drift/NAME.json            `turns 1-10`, `turns 11-20`, ... of games of 50 turns: the same; `changes` is how far the
+                               last of them differ from the first
 
 The models are `model`, `no-adaptation`, and the existing models of the step `variants`. The file of `model` also has
 the figures of
@@ -23,7 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from examples.miniature.figures import figures_of
+from examples.miniature.figures import changes_of, figures_of, values_by_game
 from examples.miniature.games import (
     SETS,
     MakerWithoutPast,
@@ -59,33 +60,37 @@ GC = "gc"
 VARIANTS = "variants"
 SEEDS = (MAIN, "seed-1", "seed-2")
 """Runs that differ by their seed alone."""
-_VERSION = 7
+_VERSION = 8
 """Version of the measures, raised when they give other figures."""
-GAMES, TURNS, AT_ONCE = 4, 50, 10
+GAMES, TURNS, AT_ONCE = 7, 50, 10
 MODELS = (MAIN, SHORT)
 FIELDS = ("as asked", "who", "where", "what", "level predicted", "level drawn", "states", "saturation", "sharpness")
+CHANGES, CHANGING = "changes", ("as asked", "saturation", "sharpness")
 
 
 def measure_claims(out: Path, seed: int = 0) -> None:
     """Measure all models that have not been measured."""
-    stories = {name: read_stories(out, data, split) for name, data, split in SETS}
+    for name, data, split in SETS:
+        _measure_set(out, name, read_stories(out, data, split), seed)
 
+
+def _measure_set(out: Path, name: str, stories: Sequence[Story], seed: int) -> None:
     def figures(model: MeasuredModel, recogniser: Recogniser) -> tuple[Any, str]:
-        maker, found = model.maker(), {}
-        without_guidance = model.engine(guidance=1.0) if model.name == MAIN else None
-        for name, of_set in stories.items():
-            shown = {"played": list(_games(of_set, maker, seed))}
-            if without_guidance:
-                shown |= {
-                    "played without past": list(_games(of_set, maker, seed, past=False)),
-                    "played without guidance": list(_games(of_set, without_guidance, seed)),
-                    **_bounds(of_set, without_guidance, shown["played"], seed),
-                }
-            found[name] = {kind: figures_of(turns, recogniser, maker.window_turns) for kind, turns in shown.items()}
-        right = (f"{name} {each['played']['as asked']['mean']:.1%}" for name, each in found.items())
-        return found, "turns as asked: " + ", ".join(right)
+        maker = model.maker()
+        shown = {"played": list(_games(stories, maker, seed))}
+        if model.name == MAIN:
+            without_guidance = model.engine(guidance=1.0)
+            shown |= {
+                "played without past": list(_games(stories, maker, seed, past=False)),
+                "played without guidance": list(_games(stories, without_guidance, seed)),
+                **_bounds(stories, without_guidance, shown["played"], seed),
+            }
+        found = {
+            kind: figures_of(values_by_game(turns, recogniser, maker.window_turns)) for kind, turns in shown.items()
+        }
+        return found, f"turns as asked: {found['played']['as asked']['mean']:.1%}"
 
-    measure(out, "claims", seed, measured_models(out), figures)
+    measure(out, f"claims/{name}", seed, measured_models(out), figures)
 
 
 def _games(stories: Sequence[Story], maker: TurnMaker, seed: int, *, past: bool = True) -> Iterator[Shown]:
@@ -108,15 +113,20 @@ def measure_drift(out: Path, seed: int = 0) -> None:
     games = list(long_games(read_stories(out, "dataset", "val")))
 
     def figures(model: MeasuredModel, recogniser: Recogniser) -> tuple[Any, str]:
-        maker = model.maker()
+        maker, tens = model.maker(), range(0, TURNS, AT_ONCE)
         shown = [list(played(game, maker, seed + number)) for number, game in enumerate(games)]
+        parts = [
+            values_by_game(
+                [turn for game in shown for turn in game[start : start + AT_ONCE]], recogniser, maker.window_turns
+            )
+            for start in tens
+        ]
         found = {}
-        for start in range(0, TURNS, AT_ONCE):
-            part = [turn for game in shown for turn in game[start : start + AT_ONCE]]
-            every = figures_of(part, recogniser, maker.window_turns)
+        for start, part in zip(tens, parts, strict=True):
+            every = figures_of(part)
             found[f"turns {start + 1}-{start + AT_ONCE}"] = {field: every[field] for field in FIELDS}
-        tens = ", ".join(f"{each['as asked']['mean']:.1%}" for each in found.values())
-        return found, f"turns as asked, ten by ten: {tens}"
+        shares = ", ".join(f"{each['as asked']['mean']:.1%}" for each in found.values())
+        return found | {CHANGES: changes_of(parts[0], parts[-1], CHANGING)}, f"turns as asked, ten by ten: {shares}"
 
     measure(out, "drift", seed, (model for model in measured_models(out) if model.name in MODELS), figures)
 

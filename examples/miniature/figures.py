@@ -33,18 +33,40 @@ Figure = Mapping[str, Any]
 """Number of turns and of games, mean over the turns, and the ends of its 95% interval (None for a single game)."""
 
 
-def figures_of(shown: Sequence[Shown], recogniser: Recogniser, window: int) -> dict[str, Figure]:
-    """Return a figure for each field; turns that leave a field open do not count.
+Values = Sequence[tuple[Hashable, Mapping[str, float]]]
+"""The game of each turn, and the value of each of its fields."""
+
+
+def values_by_game(shown: Sequence[Shown], recogniser: Recogniser, window: int) -> Values:
+    """Return the values of turns, in order.
 
     Args:
         window: turns in the game model's context, the one to predict included.
     """
-    found: dict[str, list[tuple[Hashable, float]]] = {}
     names = recogniser.name(torch.from_numpy(np.stack([each.frames_THWC for each in shown])))
-    for each, named in zip(shown, names, strict=True):
-        for field, value in values_of(each, named, window).items():
-            found.setdefault(field, []).append((each.scripted.game, value))
+    return [(each.scripted.game, values_of(each, named, window)) for each, named in zip(shown, names, strict=True)]
+
+
+def figures_of(turns: Values) -> dict[str, Figure]:
+    """Return a figure for each field; turns that leave a field open do not count."""
+    found: dict[str, list[tuple[Hashable, float]]] = {}
+    for game, fields in turns:
+        for field, value in fields.items():
+            found.setdefault(field, []).append((game, value))
     return {field: figure(values) for field, values in found.items()}
+
+
+def changes_of(first: Values, last: Values, fields: Sequence[str]) -> dict[str, Figure]:
+    """Return how far the last turns of games differ from their first ones; a turn of each is a pair.
+
+    Args:
+        fields: those that every turn has.
+    """
+    pairs = [(game, one, other) for (game, one), (_, other) in zip(first, last, strict=True)]
+    return {
+        field: figure([(game, float(other[field]) - float(one[field])) for game, one, other in pairs])
+        for field in fields
+    }
 
 
 def values_of(shown: Shown, named: Named, window: int) -> dict[str, float]:

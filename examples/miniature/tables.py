@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from examples.miniature.claims import MAIN, SEEDS
+from examples.miniature.claims import CHANGES, MAIN, SEEDS
 from examples.miniature.figures import Figure
 from examples.miniature.games import SETS
 from pipeline.core.atomic import replacing
@@ -22,6 +22,7 @@ ROWS = {
     "who": "who is on screen",
     "where": "where",
     "what": "doing what",
+    "by whom": "the motion by the right one",
     "as asked": "all three: as asked",
     "as asked, repeated scene": "of a scene that other stories of the training have too",
     "as asked, new scene": "of a scene that no story of the training has",
@@ -46,16 +47,20 @@ ROWS = {
 """Fields of a turn by the words of their row."""
 _NUMBERS = ("level drawn, error", "saturation", "sharpness", "seconds")
 """Fields that are no shares."""
-_BOUNDS = ("reconstructed", "played", "played without guidance", "played without past", "by chance")
+_BOUNDS = ("recorded", "reconstructed", "played", "played without guidance", "played without past", "by chance")
 
 
 def write_tables(out: Path) -> Path:
     """Write the tables of all figures that are there. Return their file. UserError if no model has been measured."""
-    claims, drift = _read(out / "claims"), _read(out / "drift")
-    if not claims:
+    claims, drift = {name: _read(out / "claims" / name) for name, _, _ in SETS}, _read(out / "drift")
+    if not any(claims.values()):
         raise UserError(f"{out / 'claims'} has no figures yet: run the step `claims` first")
     target = out / "tables.md"
-    parts = ["# Figures of the miniature", *_of_claims(claims), *_of_drift(drift)]
+    parts = [
+        "# Figures of the miniature",
+        *(line for name, of_set in claims.items() for line in _of_claims(name, of_set)),
+        *_of_drift(drift),
+    ]
     with replacing(target) as part:
         part.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     return target
@@ -67,42 +72,42 @@ def _read(folder: Path) -> dict[str, Mapping[str, Any]]:
     return {path.stem: json.loads(path.read_bytes()) for path in paths if path.name != "made.json"}
 
 
-def _of_claims(claims: Mapping[str, Mapping[str, Mapping[str, _Figures]]]) -> Iterator[str]:
-    for name, _, _ in SETS:
-        played = {f"`{model}`": found[name]["played"] for model, found in claims.items()}
-        if MAIN in claims:
-            yield f"## `{name}`: the model, and what bounds it"
-            bounds = {kind: claims[MAIN][name][kind] for kind in _BOUNDS}
-            yield table(bounds, intervals=False)
-            drawn, most = (bounds[kind]["level drawn"]["mean"] for kind in ("played", "reconstructed"))
-            if most:
-                yield f"Motion level drawn: {drawn / most:.0%} of what reconstructions reach."
-        yield f"## `{name}`: all models"
-        yield table(played)
-        seeds = {run: played[run] for run in (f"`{seed}`" for seed in SEEDS) if run in played}
-        if len(seeds) > 1:
-            yield f"## `{name}`: runs that differ by their seed alone"
-            yield table(seeds | {"mean (lowest to highest)": over_runs(list(seeds.values()))})
+def _of_claims(name: str, claims: Mapping[str, Mapping[str, _Figures]]) -> Iterator[str]:
+    if not claims:
+        return
+    if MAIN in claims:
+        yield f"## `{name}`: the model, and what bounds it"
+        bounds = {kind: claims[MAIN][kind] for kind in _BOUNDS}
+        yield table(bounds, intervals=False)
+        drawn, most = (bounds[kind]["level drawn"]["mean"] for kind in ("played", "reconstructed"))
+        if most:
+            yield f"Motion level drawn: {drawn / most:.0%} of what reconstructions reach."
+    yield f"## `{name}`: all models"
+    played = {f"`{model}`": found["played"] for model, found in claims.items()}
+    yield table(played)
+    seeds = {run: played[run] for run in (f"`{seed}`" for seed in SEEDS) if run in played}
+    if len(seeds) > 1:
+        yield f"## `{name}`: runs that differ by their seed alone"
+        yield table(seeds | {"mean (lowest to highest)": over_runs(list(seeds.values()))})
 
 
 def _of_drift(drift: Mapping[str, Mapping[str, _Figures]]) -> Iterator[str]:
     for model, found in drift.items():
+        tens = {name: figures for name, figures in found.items() if name != CHANGES}
         yield f"## Games of 50 turns: `{model}`"
-        yield table(found)
-        if len(found) > 1:
-            yield _drifted(found)
+        yield table(tens)
+        yield _drifted(tens, found[CHANGES])
 
 
-def _drifted(found: Mapping[str, _Figures]) -> str:
+def _drifted(tens: Mapping[str, _Figures], changes: _Figures) -> str:
     """Return a sentence on how the last turns differ from the first ones."""
-    (first, begun), *_, (last, ended) = found.items()
-    of_first, of_last = (
-        {field: figures[field]["mean"] for field in ("as asked", "saturation", "sharpness")}
-        for figures in (begun, ended)
-    )
-    asked = 100 * (of_last.pop("as asked") - of_first["as asked"])
-    shares = (f"{field} {value / (of_first[field] or 1) - 1:+.0%}" for field, value in of_last.items())
-    return f"T{last[1:]} against {first}: as asked {asked:+.0f} points, {', '.join(shares)}."
+    (first, begun), *_, (last, _) = tens.items()
+    parts = []
+    for field, change in changes.items():
+        whole, unit = (0.01, " points") if field == "as asked" else (0.01 * (begun[field]["mean"] or 1.0), "%")
+        ends = "" if change["low"] is None else f" ({change['low'] / whole:+.0f} to {change['high'] / whole:+.0f})"
+        parts.append(f"{field} {change['mean'] / whole:+.0f}{unit}{ends}")
+    return f"T{last[1:]} against {first}: {', '.join(parts)}."
 
 
 def over_runs(runs: Sequence[_Figures]) -> dict[str, Figure]:

@@ -44,6 +44,7 @@ WINDOW = 5
 RIGHT = Named(
     frozenset({"Yuki", "Haru"}), frozenset({"Haru"}), "beach", night=True, flag=True, what="wave", actor="Yuki"
 )
+CHANGE = {"turns": 70, "games": 7, "mean": -0.09, "low": -0.18, "high": 0.0}
 KINDS = ("recorded", "reconstructed", "played", "played without guidance", "played without past", "by chance")
 
 
@@ -192,19 +193,22 @@ def test_figures_by_an_earlier_recogniser_do_not_stay_beside_new_ones(measured_w
 @pytest.mark.nightly
 def test_games_along_the_stories_are_measured_once(measured_world: Path) -> None:
     measure_claims(measured_world)
-    path = measured_world / "claims" / "model.json"
-    found: Mapping[str, Any] = json.loads(path.read_text())
+    claims = measured_world / "claims"
+    path = claims / "unseen" / "model.json"
+    both: list[Mapping[str, Any]] = [
+        json.loads((claims / name / "model.json").read_text()) for name in ("val", "unseen")
+    ]
     kinds = {"played", "played without past", "played without guidance", "recorded", "reconstructed", "by chance"}
-    assert [set(each) for each in found.values()] == [kinds, kinds]
-    error = found["unseen"]["recorded"]["level drawn, error"]
+    assert [set(each) for each in both] == [kinds, kinds]
+    error = both[1]["recorded"]["level drawn, error"]
     assert error["turns"] == len(read_stories(measured_world, "unseen", "val")[0])
     assert (error["games"], error["low"], error["high"]) == (1, None, None), "one game has no interval"
     assert error["mean"] < 0.3, "recorded clips still have about their level"
-    baseline: Mapping[str, Any] = json.loads((measured_world / "claims" / "gc.json").read_text())
-    assert [set(each) for each in baseline.values()] == [{"played"}, {"played"}]
+    baseline: Mapping[str, Any] = json.loads((claims / "unseen" / "gc.json").read_text())
+    assert set(baseline) == {"played"}
     turns = read_stories(measured_world, "unseen", "val")[0]
     neutral = [turn.facts.state == (NEUTRAL.social, NEUTRAL.entertainment, NEUTRAL.stamina) for turn in turns]
-    assert baseline["unseen"]["played"]["states"]["mean"] == np.mean(neutral)
+    assert baseline["played"]["states"]["mean"] == np.mean(neutral)
     made = path.stat().st_mtime_ns
     measure_claims(measured_world)
     assert path.stat().st_mtime_ns == made
@@ -220,7 +224,9 @@ def test_long_games_are_measured_by_tens(measured_world: Path, monkeypatch: pyte
     monkeypatch.setattr("examples.miniature.claims.AT_ONCE", 2)
     measure_drift(measured_world)
     found = json.loads((measured_world / "drift" / "model.json").read_text())
-    assert list(found) == ["turns 1-2", "turns 3-4"]
+    assert list(found) == ["changes", "turns 1-2", "turns 3-4"]
+    change, first, last = (found[part]["saturation"]["mean"] for part in found)
+    assert change == pytest.approx(last - first)
     assert found["turns 1-2"].keys() == set(FIELDS)
     assert AT_ONCE == 10
 
@@ -238,9 +244,9 @@ def figures(share: float) -> Mapping[str, Figure]:
 
 
 def measured(out: Path, name: str, share: float, kinds: tuple[str, ...] = ("played",)) -> None:
-    (out / "claims").mkdir(exist_ok=True)
-    found = {data: {kind: figures(share) for kind in kinds} for data in ("val", "unseen")}
-    (out / "claims" / f"{name}.json").write_text(json.dumps(found))
+    for data in ("val", "unseen"):
+        (out / "claims" / data).mkdir(parents=True, exist_ok=True)
+        (out / "claims" / data / f"{name}.json").write_text(json.dumps({kind: figures(share) for kind in kinds}))
 
 
 def section(text: str, title: str) -> list[str]:
@@ -253,11 +259,11 @@ def test_models_stand_side_by_side_and_seeds_have_a_mean(tmp_path: Path) -> None
     measured(tmp_path, "model", 0.87, KINDS)
     for name, share in (("seed-2", 0.8), ("seed-1", 0.76), ("short", 0.46)):
         measured(tmp_path, name, share)
-    (tmp_path / "claims" / "made.json").write_text("{}")
+    (tmp_path / "claims" / "val" / "made.json").write_text("{}")
     (tmp_path / "drift").mkdir()
-    (tmp_path / "drift" / "model.json").write_text(
-        json.dumps({"turns 1-10": figures(0.9), "turns 41-50": figures(0.81)})
-    )
+    changes = {"as asked": CHANGE, "saturation": CHANGE, "sharpness": CHANGE | {"low": None, "high": None}}
+    tens = {"turns 1-10": figures(0.9), "turns 41-50": figures(0.81)}
+    (tmp_path / "drift" / "model.json").write_text(json.dumps(tens | {"changes": changes}))
     text = write_tables(tmp_path).read_text()
     assert section(text, "`val`: all models")[0] == "| right in | `model` | `seed-1` | `seed-2` | `short` |"
     seeds = section(text, "`unseen`: runs that differ by their seed alone")
@@ -265,7 +271,7 @@ def test_models_stand_side_by_side_and_seeds_have_a_mean(tmp_path: Path) -> None
     assert seeds[2] == "| all three: as asked | 87 % (82 to 92) | 76 % (71 to 81) | 80 % (75 to 85) | 81 % (76 to 87) |"
     bounds = section(text, "`val`: the model, and what bounds it")
     assert "Motion level drawn: 100% of what reconstructions reach." in text
-    assert bounds[2] == "| all three: as asked | 87 % | 87 % | 87 % | 87 % | 87 % |"
+    assert bounds[2] == f"| all three: as asked |{' 87 % |' * 6}"
     assert section(text, "Games of 50 turns: `model`")[2:] == [
         "| all three: as asked | 90 % (85 to 95) | 81 % (76 to 86) |",
         "| motion level drawn | 90 % (85 to 95) | 81 % (76 to 86) |",
@@ -274,7 +280,8 @@ def test_models_stand_side_by_side_and_seeds_have_a_mean(tmp_path: Path) -> None
         "| sharpness | 0.90 (0.85 to 0.95) | 0.81 (0.76 to 0.86) |",
         "| seconds a turn | 0.80 | 0.80 |",
     ]
-    assert "Turns 41-50 against turns 1-10: as asked -9 points, saturation -10%, sharpness -10%." in text
+    drift = "as asked -9 points (-18 to +0), saturation -10% (-20 to +0), sharpness -10%."
+    assert f"Turns 41-50 against turns 1-10: {drift}" in text
 
 
 def test_without_figures_the_step_to_run_is_named(tmp_path: Path) -> None:
