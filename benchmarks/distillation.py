@@ -9,7 +9,9 @@ own sampling. Then all draw a part of the turns in 8, 4, 2 and 1 steps, the teac
 A world without chance needs no distillation: few steps then show what 50 do. `--tokens` without a student tells early,
 after a thousand steps of joint training, because it draws the clips from their own shot tokens.
 
-OUT/PLAYER.json       values of every turn, kept for the next call
+OUT/PLAYER.json       values of every turn, written after each story: the next call goes on from them
+OUT/PLAYER.png        some first turns
+OUT/pictures.png      those of teacher and students side by side, with the teacher's in four steps without guidance
 OUT/figures.json      the tables
 """
 
@@ -25,11 +27,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from PIL import Image
 from rich.console import Console
 from rich.table import Table
 
 from examples.miniature.figures import Figure, drawn_level, figure
 from examples.miniature.games import ScriptedTurn, Shown, Story, played, read_stories
+from examples.miniature.package import sheet, turn_picture
 from examples.miniature.recogniser_network import Recogniser
 from flows.console.progress import Bars
 from models.checkpoint import Checkpoint, identity_of
@@ -46,8 +51,8 @@ from training.evaluation.reconstruction import Reconstructor
 from training.phases.collapse import SIGNS, signs_of
 
 BEST, FEW = 50, (8, 4, 2, 1)
-SEEDS, PROMPTS = 8, 12
-"""Seeds of a prompt whose shots are compared, and prompts."""
+SEEDS, PROMPTS, PICTURED = 8, 12, 5
+"""Seeds of a prompt whose shots are compared; prompts, and those of them that the pictures show."""
 Row = Mapping[str, Any]
 """Values of a turn: its game, whether it is as asked, the level asked of the decoder and drawn, and `SIGNS`."""
 
@@ -62,23 +67,24 @@ class Player:
     made_from: Mapping[str, Any]
     """Checkpoint and sampling: a part of what its values depend on."""
 
-    def rows(self, stories: Sequence[Story], turns: int, recogniser: Recogniser) -> Iterator[Row]:
-        """Play stories, one after another with ever new seeds, and yield the values of so many turns."""
-        self.engine.sampling, left = self.sampling, turns
-        for seed, story in enumerate(cycle(stories)):
-            if not left:
-                return
-            part = story[:left]
-            left -= len(part)
-            yield from _rows(list(self._shown(part, seed)), recogniser)
+    def rows(self, stories: Sequence[Story], turns: range, recogniser: Recogniser) -> Iterator[list[Row]]:
+        """Play stories, one after another with ever new seeds, and yield the values of each story's turns.
 
-    def spread(self, prompts: Sequence[ScriptedTurn]) -> float:
-        """Return how far shots are from their mean over the seeds of a prompt: root mean square, in levels of 255."""
-        self.engine.sampling, found = self.sampling, []
-        for prompt in prompts:
-            shots = [self._first(prompt, seed).frames_THWC for seed in range(SEEDS)]
-            found.append(np.stack(shots).astype(np.float32).var(axis=0).mean())
-        return float(np.sqrt(np.mean(found)))
+        Args:
+            turns: numbers of the turns to play, counted over all stories; the first begins a story.
+        """
+        self.engine.sampling, begin = self.sampling, 0
+        for seed, story in enumerate(cycle(stories)):
+            if begin >= turns.stop:
+                return
+            if begin >= turns.start:
+                yield list(_rows(list(self._shown(story[: turns.stop - begin], seed)), recogniser))
+            begin += len(story)
+
+    def shots(self, prompt: ScriptedTurn, seeds: int) -> NDArray[np.uint8]:
+        """Draw a turn as the first of a game, with several seeds, [N, T, H, W, C]."""
+        self.engine.sampling = self.sampling
+        return np.stack([self._first(prompt, seed).frames_THWC for seed in range(seeds)])
 
     def _shown(self, story: Story, seed: int) -> Iterator[Shown]:
         if isinstance(self.engine, Engine):
@@ -150,27 +156,34 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
+def spread_of(shots_NTHWC: NDArray[np.uint8]) -> float:
+    """Return how far shots of a prompt are from their mean: root mean square, in levels of 255."""
+    return float(np.sqrt(shots_NTHWC.astype(np.float32).var(axis=0).mean()))
+
+
 def table_of(figures: Mapping[str, Mapping[str, Any]]) -> Table:
     """Return a row for each player."""
-    table = Table("player", "as asked", "less the teacher's", "levels drawn", "spread", "saturation", "frozen")
+    titles = ("player", "as asked", "less the teacher's", "levels drawn", "spread", "of the teacher's", "saturation")
+    table = Table(*titles, "frozen")
     for name, found in figures.items():
-        apart, spread = found.get("apart"), found.get("spread")
+        apart, spread, share = found.get("apart"), found.get("spread"), found.get("share of spread")
         table.add_row(
             name,
             f"{found['as asked']:.1%}",
-            _with_interval(apart["as asked"]) if apart else "",
+            _with_interval(apart["as asked"], "+") if apart else "",
             " ".join(f"{drawn:.1f}" for drawn in found["drawn by level"].values()),
             f"{spread:.1f}" if spread is not None else "",
+            _with_interval(share) if share else "",
             f"{found['saturation']:.3f}",
             f"{found['frozen']:.1%}",
         )
     return table
 
 
-def _with_interval(apart: Figure) -> str:
-    """Return a difference with its interval, which a single story does not have."""
-    interval = f" ({apart['low']:+.1%} to {apart['high']:+.1%})" if apart["games"] > 1 else ""
-    return f"{apart['mean']:+.1%}{interval}"
+def _with_interval(found: Figure, sign: str = "") -> str:
+    """Return a share or a difference with its interval, which a single story does not have."""
+    mean, *ends = (f"{found[part]:{sign}.1%}" for part in ("mean", "low", "high") if found[part] is not None)
+    return f"{mean} ({' to '.join(ends)})" if ends else mean
 
 
 def main() -> None:
@@ -186,7 +199,6 @@ def main() -> None:
     given = parser.parse_args()
     recogniser = Recogniser.open(given.miniature / "recogniser" / "result")
     stories = read_stories(given.miniature, "dataset", "val")
-    prompts = [story[0] for story in stories][:PROMPTS]
     shared = {
         "tokens": given.tokens,
         "recogniser": identity_of(sorted((given.miniature / "recogniser" / "result").iterdir())),
@@ -198,19 +210,66 @@ def main() -> None:
     with Bars().watching():
         for player, turns in (*((each, given.turns) for each in whole), *((each, given.few) for each in few)):
             path, made_from = given.out / f"{player.name}.json", {**shared, **player.made_from, "turns": turns}
-            read = read_note(path) or {}
-            if read.get("made_from") != made_from:
-                rows = list(player.rows(stories, turns, recogniser))
-                spread = player.spread(prompts) if player in whole else None
-                write_json(path, read := {"made_from": made_from, "spread": spread, "rows": rows})
+            seeds = SEEDS if player in whole else 1
+            found = _play(player, path, made_from, stories, recogniser, seeds)
             if player.name == "teacher":
-                teacher: Sequence[Row] = read["rows"]
-            figures[player.name] = {**summary(read["rows"]), "spread": read["spread"]}
-            if player.name != "teacher":
-                less = {part: paired(read["rows"], teacher[: len(read["rows"])], part) for part in ("as asked", "what")}
-                figures[player.name]["apart"] = less
+                teacher = found
+            figures[player.name] = _compared(found, teacher)
     write_json(given.out / "figures.json", figures)
-    Console(width=120).print(table_of(figures))
+    columns = [given.out / f"{name}.png" for name in (whole[0].name, "teacher-4", *(each.name for each in whole[1:]))]
+    sheet([Image.open(path) for path in columns], len(columns)).save(given.out / "pictures.png")
+    Console(width=140).print(table_of(figures))
+
+
+def _play(
+    player: Player,
+    path: Path,
+    made_from: Mapping[str, Any],
+    stories: Sequence[Story],
+    recogniser: Recogniser,
+    seeds: int,
+) -> Mapping[str, Any]:
+    """Play what is missing, and return the content of the player's file.
+
+    Args:
+        seeds: shots of a prompt; their spread counts if there are several.
+    """
+    found = read_note(path) or {}
+    if found.get("made_from") != made_from:
+        found = {"made_from": made_from, "rows": []}
+    for rows in player.rows(stories, range(len(found["rows"]), made_from["turns"]), recogniser):
+        found["rows"] += rows
+        write_json(path, found)
+    if "spread" not in found:
+        prompts = [story[0] for story in stories][:PROMPTS]
+        shots = [player.shots(prompt, seeds) for prompt in prompts]
+        _draw(path.with_suffix(".png"), player.name, prompts, shots)
+        found["spread"] = [spread_of(shots_NTHWC) for shots_NTHWC in shots] if seeds > 1 else None
+        write_json(path, found)
+    return found
+
+
+def _compared(found: Mapping[str, Any], teacher: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the summary of a player; of a student, also its distance from the teacher."""
+    rows, spread = found["rows"], found["spread"]
+    figures = summary(rows) | ({"spread": fmean(spread)} if spread else {})
+    if found is teacher:
+        return figures
+    of_teacher = teacher["rows"][: len(rows)]
+    figures["apart"] = {part: paired(rows, of_teacher, part) for part in ("as asked", "what")}
+    if spread:
+        shares = [one / other for one, other in zip(spread, teacher["spread"], strict=True)]
+        figures["share of spread"] = figure(list(enumerate(shares)))
+    return figures
+
+
+def _draw(path: Path, name: str, prompts: Sequence[ScriptedTurn], shots: Sequence[NDArray[np.uint8]]) -> None:
+    """Draw the first shot of some prompts as a column."""
+    pictures = [
+        turn_picture(f"{name}: {prompt.instruction}", shots_NTHWC[0][..., ::-1])
+        for prompt, shots_NTHWC in list(zip(prompts, shots, strict=True))[:PICTURED]
+    ]
+    sheet(pictures, 1).save(path)
 
 
 if __name__ == "__main__":

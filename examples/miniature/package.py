@@ -78,7 +78,7 @@ _FINISHED: Mapping[Path, tuple[Component, ...]] = {
 }
 """Results of the steps in order, with the bases that are trained in them, and the random text encoder that the shot
 encoder was trained with."""
-_COLUMNS, _SCALE, _GAP, _LINES = 2, 2, 8, 2
+_COLUMNS, _GAP, _LINES = 2, 8, 2
 _LINE_HEIGHT, _FONT = 18, 14
 
 
@@ -232,7 +232,6 @@ def turn_picture(caption: str, frames_THWC: NDArray[np.uint8]) -> Image.Image:
     """Draw a turn: three frames (BGR) above its instruction."""
     chosen = [frames_THWC[at][:, :, ::-1] for at in (0, len(frames_THWC) // 2, -1)]
     frames = Image.fromarray(np.concatenate(chosen, axis=1))
-    frames = frames.resize((frames.width * _SCALE, frames.height * _SCALE), Image.Resampling.LANCZOS)
     picture = Image.new("RGB", (frames.width, frames.height + _LINES * _LINE_HEIGHT), "white")
     picture.paste(frames)
     font = ImageFont.load_default(_FONT)
