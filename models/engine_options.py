@@ -109,10 +109,10 @@ class EngineOptions:
             )
         if distilled and distilled.steps and (asked.sampler, asked.steps) != ("renoise", distilled.steps):
             return f"this checkpoint was trained for {distilled.steps} steps of renoise, not for these"
-        if not distilled and asked.steps <= FEW_STEPS < config.sampling.steps:
+        if not (distilled and distilled.steps) and asked.steps <= FEW_STEPS < config.sampling.steps:
             return (
-                f"{asked.steps} steps of a checkpoint that was not distilled draw coarse shots: `animegamer train "
-                "distill` trains it for few steps"
+                f"{asked.steps} steps of a checkpoint that was not distilled to few steps draw coarse shots: "
+                "`animegamer train distill` trains it for them"
             )
         return None
 

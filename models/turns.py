@@ -33,7 +33,7 @@ INSTRUCTION_LINE = re.compile(
     r"(?:Character: (?P<characters>[^;]*); )?Motion: (?P<motion>[^;]*?)(?:; Background: (?P<background>[^;]*?))?\.?"
 )
 """Instruction in the form of the training data."""
-_TIME = re.compile(rf"(?:{'|'.join(TIMES)}) ")
+_TIME = re.compile(rf"^(?:{'|'.join(TIMES)}) ")
 POINTS = 5
 """Points added to a character value per predicted change of 1."""
 
@@ -116,7 +116,7 @@ class Turn:
 def place_of(instruction: str) -> str | None:
     """Return the place that an instruction line names, in small letters and without its time of day."""
     found = INSTRUCTION_LINE.fullmatch(instruction.strip())
-    place = _TIME.sub("", (found["background"] or "").strip().lower(), count=1) if found else ""
+    place = _TIME.sub("", (found["background"] or "").strip().lower()) if found else ""
     return place or None
 
 

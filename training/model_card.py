@@ -111,7 +111,7 @@ def _body(config: ModelConfig, trained: dict[str, Any]) -> Iterator[str]:
     for each in trained["phases"]:
         steps = f"{each['step']:,} of {each['steps']:,} steps"
         yield f"* `{each['phase']}` ({_TRAINED_BY.get(each['phase'], 'other')}): {steps}"
-    yield from ("", "## Results on held-out clips", "", *_results(trained.get("validation", {})))
+    yield from ("", "## Results of the last validation", "", *_results(trained.get("validation", {})))
     yield from ("", "## Licences", "", "The licence of these weights and of the films: not stated.")
     yield from (f"* Base [{base}](https://huggingface.co/{base}): its own licence" for base in _hub_bases(config))
 

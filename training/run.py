@@ -162,6 +162,8 @@ class TrainingRun:
             return phase
 
         defined = {**checkpoint.as_start(), "recipe": ingredients_of(self.recipe, name)}
+        if name == "guide":  # the teacher's sampling is the target, and no part of a checkpoint's identity
+            defined["sampling"] = checkpoint.config.sampling.model_dump(mode="json")
         return Checkpoint.open(self.run_folder.phase(name, loop, accelerator, defined, made))
 
     def _game_phase(

@@ -208,7 +208,7 @@ class Trainer:
         No counter sees compiled blocks. Uncompiled ones need more memory, so the pass has one example.
         """
         learner, phase = self.learner, self.phase
-        example: Any = phase.examples[Position(0, 0)]
+        example: Any = phase.examples[Position(0, 0, step=1)]  # in `distill`, a step without the student, as most are
         batch = Collator(phase.size_of, phase.collate, 1)([example])
         with learner.uncompiled(), self.accelerator.no_sync(learner.network), self.speed.counting(batch.units):
             self._add_gradients(0, batch)

@@ -152,12 +152,13 @@ def _title(entry: FilmEntry, dataset: Dataset) -> str:
 
 def _info(clips: ReviewedClips) -> dict[str, Any]:
     record, task, reviews = clips.dataset.record, clips.task, clips.reviews
+    networks = recorded(record.config, clips.dataset.root).embed.named()
     return {
         "name": clips.dataset.root.resolve().name,
         "key": hashlib.sha256(str(task.file.resolve()).encode(errors="replace")).hexdigest()[:12],
         "reviewer": task.reviewer,
         "blind": task.blind,
-        "alike": [] if task.clip_ids is not None else [*recorded(record.config, clips.dataset.root).embed.named()],
+        "alike": [role for role in ("pictures", "words") if task.clip_ids is None and role in networks],
         "sample": task.clip_ids is not None,
         "cast": record.cast,
         "films": {entry.film_id: _title(entry, clips.dataset) for entry in record.films},

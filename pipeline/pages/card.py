@@ -153,7 +153,7 @@ def _limits(summary: Summary) -> list[str]:
     ]
     if summary.made_by_rules:
         which = "captions that no reviewer completed" if summary.reviewed_fields else "captions"
-        limits.insert(0, f"The {which} are rules, not descriptions: no subject, place or character is named.")
+        limits.insert(0, f"The {which} are made by rules: they name no subject, place or character.")
     elif summary.record.captioner is not None:
         limits.insert(0, f"The captions are answers of {summary.record.captioner}, which makes mistakes.")
     limits += [

@@ -121,7 +121,7 @@ def scope_chart(kept: Sequence[float], others: Sequence[float], edges: Sequence[
     With 12 bins per decade, a scope s is in the bin max(0, floor(1 + 12 * log10(s / 0.1 px))).
     """
     most_px = max([*kept, *others, *(1.3 * edge for edge in edges), 1.0])
-    bins = math.ceil(math.log10(most_px / SCOPE_FLOOR) * SCOPE_STEPS_PER_DECADE) + 1
+    bins = math.floor(_scope_place(most_px)) + 1
     counts_kept, counts_others = _tally(kept, bins), _tally(others, bins)
     tallest = max(max(map(sum, zip(counts_kept, counts_others, strict=True))), 1)
     step = WIDTH / bins

@@ -225,7 +225,7 @@ function openViewer(position) {
     ["Split", clip.split ?? "in no shard"],
     ["Motion", clip.scope === null ? "not measured" : `${levelOf(clip)}, scope ${clip.scope} px per step`],
     ["Camera", clip.camera ?? "undecided"],
-    ["Picture", clip.quality ?? "not measured"], ["Overlays", clip.overlays ?? "none found"],
+    ["Picture", clip.quality ?? "not measured"], ["Overlays", clip.overlays ?? "none known"],
     ["Characters", clip.characters === null ? "not measured" : charactersOf(clip).join(", ") || "none"],
     ["Caption", clip.caption ?? "none"], ["Tags", clip.tags ?? "none"],
     ["Dialogue", clip.dialogue === null ? "no subtitles" : clip.dialogue || "none"], ["Sound", clip.sound ?? "not kept"], ["Clip", clipId(clip)]];
@@ -270,6 +270,10 @@ addEventListener("scroll", () => {
 }, {passive: true});
 new ResizeObserver(measure).observe(grid.parentElement);
 addEventListener("hashchange", applyAddress);
+addEventListener("click", (event) => { // a link to the present address does not change it
+  const link = event.target.closest('a[href^="#sheet?"]');
+  if (link?.hash === location.hash) applyAddress();
+});
 form.addEventListener("input", applyFilters);
 document.getElementById("clear").addEventListener("click", () => setFilters({}));
 form.addEventListener("submit", (event) => event.preventDefault());

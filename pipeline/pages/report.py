@@ -45,10 +45,17 @@ MOST_RARE = 200
 NOT_MEASURED = "not measured"
 
 
-def write_report(dataset: Dataset, progress: Progress = silent) -> Path:
-    """Write `report.html` of the dataset. Raises StoreError if a file of the dataset cannot be read."""
+def write_report(dataset: Dataset, progress: Progress = silent, threads: int = 0) -> Path:
+    """Write `report.html` of the dataset.
+
+    Args:
+        threads: threads that decode pictures; 0: as many as there are cores.
+
+    Raises:
+        StoreError: a file of the dataset cannot be read.
+    """
     summary = summarise(dataset)
-    threads = summary.config.run.threads or os.cpu_count() or 1
+    threads = threads or os.cpu_count() or 1
     environment = Environment(
         loader=PackageLoader("pipeline.pages", "."),
         undefined=StrictUndefined,

@@ -11,14 +11,12 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise
 
-from pydantic import ValidationError
-
 from pipeline.captions.caption_server import SERVED
-from pipeline.core.config import CaptionSettings, Config, MotionSettings, SelectionSettings
+from pipeline.core.config import CaptionSettings, Config, MotionSettings, SelectionSettings, recorded
 from pipeline.core.dialogue import SubtitleTrack
 from pipeline.core.plain_text import first_few
 from pipeline.core.records import Crop, Damage, Failure, FieldStretch, Film, Scene
-from pipeline.core.store import Dataset, DatasetRecord, FilmFolder, StoreError
+from pipeline.core.store import Dataset, DatasetRecord, FilmFolder
 from pipeline.pages.charts import clock
 from pipeline.publish.coverage import Span, film_remarks, film_spans
 from pipeline.publish.seen_clips import ClipFate, SeenClip, film_clips, read_index_if_made, splits_of
@@ -123,11 +121,7 @@ def summarise(dataset: Dataset) -> Summary:
     record = dataset.record
     index = read_index_if_made(dataset)
     vocabulary = load_vocabulary(dataset.root)
-    try:
-        config = Config.model_validate(record.config)
-    except ValidationError as error:
-        path = dataset.root / "dataset.json"
-        raise StoreError(f"{path}: its config is of another version ({error}); run `animegamer build` again") from error
+    config = recorded(record.config, dataset.root)
     films = tuple(
         _seen_film(folder, place, index, vocabulary, config)
         for place, folder in enumerate(dataset.folders())
@@ -218,9 +212,9 @@ def made_with(summary: Summary) -> list[tuple[str, str]]:
         ),
         (
             "Shards",
-            f"WebDataset tars; {shards.val_share:.0%} of the films to the split val, each as a whole"
+            f"WebDataset tars; {shards.val_share:.0%} of the films goes to the split val, each as a whole"
             if shards.split == "film"
-            else f"WebDataset tars; {shards.val_share:.0%} of each film to the split val, "
+            else f"WebDataset tars; {shards.val_share:.0%} of each film goes to the split val, "
             f"by blocks of {shards.block_seconds:g} s; of films too short for that, {shards.val_share:.0%} as a whole",
         ),
     ]

@@ -144,7 +144,8 @@ class WritePages:
         from pipeline.pages import card, report  # `status` reads the ingredients alone
 
         def write() -> list[Path]:
-            return [card.write_card(dataset, self.config.card), report.write_report(dataset, progress)]
+            of_dataset = card.write_card(dataset, self.config.card)
+            return [of_dataset, report.write_report(dataset, progress, self.config.run.threads)]
 
         return _notes(dataset).renew(self.name, _ingredients(dataset, self.config)[self.name], write)
 

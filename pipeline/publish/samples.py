@@ -364,7 +364,7 @@ def make_sample(
                 | {
                     "source": (caption and caption.source) or None,
                     "flags": caption.flags if caption else (),
-                    "reviewed": tuple(sorted(_TAGS.union(reviewed) if caption and caption.reviewed else reviewed)),
+                    "reviewed": tuple(sorted(reviewed)),
                 },
                 "dialogue": None if dialogue is None else tuple(line.model_dump() for line in dialogue),
                 "sound": sound and sound.model_dump(include=_SOUND),

@@ -192,14 +192,14 @@ def carried_over(
     film_of = {verdict.clip_id: film for film, each in verdicts.items() for verdict in each}
     for verdict in (verdict for each in verdicts.values() for verdict in each):
         review, kept = rows.get(verdict.clip_id), verdict.duplicate_of
-        if verdict.keep or review is None or kept is None:
+        if verdict.keep or review is None or kept not in film_of:  # its film may be removed, or cut again
             continue
         own = rows.get(kept) or Reviewed(clip_id=kept, fields=(), keep=None)
         values = {name: getattr(review, name) for name in review.fields if name not in own.fields}
         if values:
             rows[kept] = own.model_copy(update={**values, "fields": tuple(sorted({*own.fields, *values}))})
     found: dict[str, list[Reviewed]] = {film: [] for film in verdicts}
-    for clip_id in sorted(rows):
+    for clip_id in sorted(rows.keys() & film_of.keys()):
         found[film_of[clip_id]].append(rows[clip_id])
     return found
 

@@ -94,9 +94,18 @@ class EvaluationRequest(Record):
             before = stored.get(agent.name, agent)
             if (before.identity, before.router) != (agent.identity, agent.router):
                 raise ValueError(f"its agent {agent.name} was {before.in_print}, not {agent.in_print}")
+            for key, value in self._own_sampling(agent).items():
+                if (was := before.settings.get(key, value)) != value:
+                    raise ValueError(f"its agent {agent.name} had {key} {was}, not {value}")
             if first and agent.settings:
                 known[agent.name] = agent.noted_beside(first)
         return self.model_copy(update={"agents": tuple(known.values())})
+
+    def _own_sampling(self, agent: AgentEntry) -> dict[str, str]:
+        """Return the sampling of a checkpoint that the request leaves to it; its identity does not contain it."""
+        prefix = "sampling."
+        own = {key: value for key, value in agent.settings.items() if key.startswith(prefix)}
+        return {key: value for key, value in own.items() if getattr(self, key.removeprefix(prefix), None) is None}
 
 
 @dataclass(frozen=True)

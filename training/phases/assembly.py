@@ -161,12 +161,13 @@ def guide_phase(
     teacher, student, absent_LD = _pair(recipe, checkpoint)
     shots = partial(_predicted, config, absent_LD)
     seed = recipe.distill.guide.seed
+    held_out = shots(val.catalog.turns if val else (), (val or train).cache)
     return DistillPhase(
         "guide",
         guide_networks(recipe, checkpoint.config, teacher, student, absent_LD),
         by_dataset(train.catalog, lambda turns, number: shots(turns, train.cache, part_seed(seed, number))),
-        shots(train.catalog.turns, train.cache),
-        shots(val.catalog.turns if val else (), (val or train).cache),
+        held_out if len(held_out) else shots(train.catalog.turns, train.cache),
+        held_out,
         recipe.validation,
         checkpoint,
         config,
@@ -184,12 +185,13 @@ def distill_phase(
     def examples(turns: Sequence[RecordedTurn], number: int) -> DistillExamples:
         return DistillExamples(shots(turns, train.cache, part_seed(settings.loop.seed, number)), settings)
 
+    held_out = shots(val.catalog.turns if val else (), (val or train).cache)
     return DistillPhase(
         "distill",
         few_step_networks(recipe, checkpoint.config, teacher, student),
         by_dataset(train.catalog, examples),
-        shots(train.catalog.turns, train.cache),
-        DistillExamples(shots(val.catalog.turns if val else (), (val or train).cache), settings),
+        held_out if len(held_out) else shots(train.catalog.turns, train.cache),
+        DistillExamples(held_out, settings),
         recipe.validation,
         checkpoint,
         config,

@@ -33,8 +33,9 @@ export function listen(actions, waits) {
     if (event.defaultPrevented || event.isComposing || event.altKey || event.ctrlKey || event.metaKey) return;
     if (at("help").open || event.target.closest("input")) return;
     if (event.target.closest("button") && (event.key === "Enter" || event.key === " ")) return;
+    const known = table[event.key.length === 1 ? event.key.toLowerCase() : event.key];
     const digit = /^(?:Digit|Numpad)([0-9])$/.exec(event.code);
-    const [name, ...given] = digit ? ["number", Number(digit[1]), event.shiftKey] : table[event.key.length === 1 ? event.key.toLowerCase() : event.key] ?? [];
+    const [name, ...given] = known ?? (digit ? ["number", Number(digit[1]), event.shiftKey] : []); // `?` is Shift+7 on some keyboards
     if (!name) return;
     event.preventDefault();
     if (!waits() && (!event.repeat || REPEATED.has(name))) actions[name](...given);

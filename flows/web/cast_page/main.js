@@ -96,9 +96,9 @@ const actions = {
   },
   merge: () => {
     const other = strip.pick();
-    if (other) act(other.names.length || strip.row.names.length ? "name" : "group", {
-      rows: [other.figures[0], strip.row.figures[0]], names: strip.row.names.length ? strip.row.names : other.names,
-    });
+    const pair = other ? [strip.row, other] : [];
+    const decided = pair.find((row) => row.names.length) ?? pair.find((row) => !row.open);
+    if (other) act(decided?.does ?? "group", { rows: [other.figures[0], strip.row.figures[0]], names: decided?.names ?? [] });
     else say(strip.picked ? "go to another row and press m again to merge them" : "");
   },
   unfold: () => strip.unfold(),

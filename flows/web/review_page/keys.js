@@ -30,10 +30,11 @@ export function listen(actions) {
 const REPEATED = new Set(["move", "near", "page"]);
 
 function named(table, event) {
-  const digit = /^(?:Digit|Numpad)([0-9])$/.exec(event.code);
-  if (digit && !event.ctrlKey && !event.metaKey) return ["number", Number(digit[1]), event.shiftKey];
   const key = [event.ctrlKey || event.metaKey ? "Ctrl+" : "", event.shiftKey && event.key.length > 1 ? "Shift+" : "", event.key.length === 1 ? event.key.toLowerCase() : event.key].join("");
-  return table.flatMap(({ rows }) => rows).find((row) => row.on.includes(key))?.does(key);
+  const known = table.flatMap(({ rows }) => rows).find((row) => row.on.includes(key));
+  if (known) return known.does(key); // before digits: `/` is Shift+7 on some keyboards
+  const digit = /^(?:Digit|Numpad)([0-9])$/.exec(event.code);
+  return digit && !event.ctrlKey && !event.metaKey ? ["number", Number(digit[1]), event.shiftKey] : undefined;
 }
 
 function keys() {

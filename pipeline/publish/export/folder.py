@@ -165,19 +165,24 @@ def remove_others(out: Path, note: ExportNote | None, files: Collection[str]) ->
     return removed
 
 
-def check_room_for_copies(out: Path, files: Iterable[tuple[Path, str]]) -> None:
-    """Raise NoRoomError if the disk has no room to copy these files of the dataset to their paths in the export."""
-    disk = _existing(out).stat().st_dev
+def check_room_for_files(out: Path, linked: Iterable[tuple[Path, str]], written: Mapping[str, int]) -> None:
+    """Raise NoRoomError if the disk has no room for the files of an export.
+
+    Args:
+        out: the export.
+        linked: files of the dataset with their paths in the export; they are copied if they are on another disk.
+        written: bytes of the files that are written in any case, by path in the export.
+    """
+    disk, free = _existing(out).stat().st_dev, _free(out)
+    new = sum(size for file, size in written.items() if not (out / file).exists())
     copied = sum(
         source.stat().st_size
-        for source, file in files
+        for source, file in linked
         if source.stat().st_dev != disk and not is_placed(source, out / file)
     )
-    if copied > (free := _free(out)):
-        raise NoRoomError(
-            f"{out} is not on the dataset's disk: copying needs {_size(copied)}, and {_size(free)} are free; make "
-            "room, or export to the dataset's disk"
-        )
+    if new + copied > free:
+        remedy = ", or export to the dataset's disk" if copied else ""
+        raise NoRoomError(f"{out} needs {_size(new + copied)}, and {_size(free)} are free; make room{remedy}")
 
 
 def check_room_for_cuts(out: Path, clips: Iterable[tuple[Clip, str]], cut: ClipFormat, fetched: int) -> None:

@@ -28,7 +28,7 @@ from pipeline.publish.export.film_checks import (
     inside_scenes,
     length_notices,
 )
-from pipeline.publish.export.folder import check_folder, check_room_for_copies, check_room_for_cuts
+from pipeline.publish.export.folder import check_folder, check_room_for_cuts, check_room_for_files
 from pipeline.publish.export.recut import CutLog, Span, spans_to_cut
 from pipeline.publish.export.references import Portraits, find_portraits
 from pipeline.publish.export.trainers import PRESETS, Preset, TableKind, Trainer
@@ -298,7 +298,9 @@ def _checked_files(plan: ExportPlan) -> ExportPlan:
             raise UserError(f"{clip.source}: cannot be read ({error.strerror}); run `animegamer build`") from error
         if size != clip.seen.clip.bytes:
             raise UserError(f"{clip.source} was changed or damaged; delete it and run `animegamer build` again")
-    check_room_for_copies(plan.request.out, [(clip.source, clip.file) for clip in plan.clips])
+    heard = {clip.file: clip.seen.clip.bytes + clip.seen.sound.bytes for clip in plan.heard if clip.seen.sound}
+    linked = [(clip.source, clip.file) for clip in plan.clips if clip.file not in heard]
+    check_room_for_files(plan.request.out, linked, heard)
     if not plan.holds_last:
         return plan
     notice = f"{plan.request.trainer.title} leaves out the last frames of these clips, because they are not cut again"

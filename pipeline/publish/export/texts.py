@@ -231,6 +231,7 @@ def _card(plan: ExportPlan, clips: Sequence[ExportClip], columns: Columns) -> st
         "card": card,
         "not_stated": Markdown(f"**{NOT_STATED}**"),
         "clips": plan.format,
+        "heard": bool(plan.heard),
         "seconds": f"{float(plan.format.frames / plan.format.fps):.3g}",
         "count": len(clips),
         "splits": [(split, splits[split]) for split in SPLITS if splits[split]],

@@ -34,7 +34,7 @@ from tests.support.networks.tiny_models import brief_checkpoint
 from tests.support.servers.caption_server import Answer, CaptionServer
 from training.evaluation.benchmark import Panel, read_benchmark, write_benchmark
 from training.evaluation.figures import Figures
-from training.evaluation.folder import EvaluationError, EvaluationFolder, EvaluationRequest
+from training.evaluation.folder import AgentEntry, EvaluationError, EvaluationFolder, EvaluationRequest
 
 OPTIONS = EngineOptions(device="cpu", steps=2, guidance=1.0)
 
@@ -214,6 +214,17 @@ def begun(out: Path, benchmark: Path, *typed: str) -> EvaluationFolder:
     games = read_benchmark(benchmark)
     request = EvaluationRequest(benchmark_sha256=games.sha256, agents=read_agents(typed, games))
     return EvaluationFolder.begin(out, benchmark, request)
+
+
+def test_an_agent_whose_own_sampling_has_changed_is_not_continued() -> None:
+    def asked(steps: int | None, own: str) -> EvaluationRequest:
+        settings = {"sampling.steps": own, "shot_decoder.width": "96"}
+        agent = AgentEntry(name="ours", kind="checkpoint", folder=".", identity="same", settings=settings)
+        return EvaluationRequest(benchmark_sha256="", steps=steps, agents=(agent,))
+
+    assert asked(50, "10").joined(asked(50, "4")).agents, "all checkpoints are played in 50 steps"
+    with pytest.raises(ValueError, match=r"its agent ours had sampling\.steps 10, not 4"):
+        asked(None, "10").joined(asked(None, "4"))
 
 
 def test_a_folder_of_clips_that_has_changed_or_is_gone_is_not_brought_in(

@@ -58,6 +58,7 @@ def test_a_film_is_enlarged_and_fades_only_where_the_place_stays(tmp_path: Path)
     [
         (WALK.format("walk", "daytime beach"), "Motion: run; Background: Beach.", True),
         (WALK.format("walk", "beach"), WALK.format("walk", "beach at dusk"), False),
+        (WALK.format("walk", "midnight beach"), WALK.format("walk", "mid beach"), False),
         (WALK.format("walk", "beach"), "Character: Mika; Motion: walk.", False),
         ("she walks", "she walks", False),
     ],

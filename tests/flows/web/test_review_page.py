@@ -34,6 +34,8 @@ from tests.support.servers.reviewed_page import (
 )
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
+GERMAN_SLASH = """tile => tile.dispatchEvent(new KeyboardEvent("keydown",
+    { key: "/", code: "Digit7", shiftKey: true, bubbles: true, cancelable: true }))"""
 
 
 def value(page: Page, field: str) -> str:
@@ -144,6 +146,9 @@ def test_a_selection_is_corrected_at_once_and_undone_at_once(chromium: Browser, 
 def test_a_character_who_acts_is_on_screen(chromium: Browser, review: Reviewed) -> None:
     with opened(chromium, review) as page:
         in_time_order(page)
+        page.locator(".tile.current").evaluate(GERMAN_SLASH)  # searches; 7 would be a name
+        expect(page.locator("#text")).to_be_focused()
+        page.keyboard.press("Escape")
         keys(page, "c", f"={CAST[1]}", "Enter", "Shift+Digit1")
         saved(page)
         assert review.lines()[1:] == [("anna", "actor", CAST[0]), ("anna", "characters", (CAST[1], CAST[0]))]

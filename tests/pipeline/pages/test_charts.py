@@ -33,6 +33,7 @@ def test_scopes_stand_between_their_edges() -> None:
     assert all(0 <= tick.x <= WIDTH for tick in chart.ticks)
     assert scene_chart([]).bars == ()
     assert all(bar.y + bar.height <= HEIGHT for bar in chart.kept)
+    assert scope_chart(kept=[10.0], others=[], edges=()).kept[-1].height > 0, "a power of ten begins a bin"
 
 
 def test_ticks_are_few_round_and_inside() -> None:

@@ -110,6 +110,8 @@ def test_reviews_of_a_displaced_copy_are_published_with_the_clip_that_stays() ->
     }
     both = records.reviewed("two-1", EV="wood", MD="run")
     assert carried_over(reviewed, verdicts) == {"one": reviewed["one"], "two": [both, reviewed["two"][1]]}
+    removed = {"one": verdicts["one"]}
+    assert carried_over(reviewed, removed) == {"one": reviewed["one"]}, "a film may be removed, or cut again"
 
 
 def test_reviewed_values_are_published_and_the_machine_keeps_its_words(built: Built) -> None:

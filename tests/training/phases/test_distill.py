@@ -206,10 +206,23 @@ def test_few_steps_of_a_checkpoint_that_was_not_distilled() -> None:
         EngineOptions(sampler="renoise").sampling_of(plain)
     assert EngineOptions().doubt(plain) is None
     assert EngineOptions(speed="fast").doubt(plain) is None
-    assert "4 steps of a checkpoint that was not distilled draw coarse" in (EngineOptions(steps=4).doubt(plain) or "")
+    assert "4 steps of a checkpoint that was not distilled to few steps draw coarse" in (
+        EngineOptions(steps=4).doubt(plain) or ""
+    )
     four = Sampling(sampler="renoise", steps=4, guidance=1.0)
     distilled = plain.replaced(sampling=four, distilled=Distillation(guidance=6.0, steps=4))
     assert EngineOptions().sampling_of(distilled) == EngineOptions(speed="fast").sampling_of(distilled) == four
     assert EngineOptions().doubt(distilled) is None
     assert "comes on top and burns" in (EngineOptions(guidance=2.0).doubt(distilled) or "")
     assert "was trained for 4 steps of renoise" in (EngineOptions(steps=8).doubt(distilled) or "")
+
+
+@pytest.mark.slow
+def test_another_guidance_of_the_teacher_is_another_run(whole: tuple[Path, list[StepReport]], tmp_path: Path) -> None:
+    folder = shutil.copytree(whole[0], tmp_path / "whole", copy_function=shutil.copy)
+    start = Path(shutil.copytree(adapted_checkpoint(), tmp_path / "start"))
+    assert distilling(folder, start).distill() == folder / "distill" / "result"
+    config = json.loads((start / "config.json").read_text())
+    (start / "config.json").write_text(json.dumps(config | {"sampling": {"steps": 25}}))
+    with pytest.raises(UserError, match=r"guide was begun with another sampling\.steps: name another --out"):
+        distilling(folder, start).distill()

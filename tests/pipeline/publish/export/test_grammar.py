@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from pipeline.core.config import ShardSettings
-from pipeline.core.errors import UserError
+from pipeline.core.errors import NoRoomError, UserError
 from pipeline.core.measurements import ClipSound
 from pipeline.core.records import Caption, Clip
 from pipeline.core.store import Dataset
@@ -116,6 +116,20 @@ def test_weights_for_inpainting_are_trained_as_such(dataset: Dataset, tmp_path: 
     [options] = [options_of(command) for command in started(out / "start.sh", tmp_path / "scratch")]
     inpainting = options.pretrained_model_name_or_path.endswith("-InP")
     assert options.train_mode == ("inpaint" if inpainting else "normal")
+
+
+def test_clips_written_with_their_sound_need_room(dataset: Dataset, tmp_path: Path) -> None:
+    keep_sound(dataset)
+    request = ExportRequest(TRAINERS["ltx-trainer"], tmp_path / "out", preset=LTX2)
+    plan = make_plan(fitted(dataset, LTX2), request, STAGE_NAMES)
+    write_export(plan)
+    for folder in dataset.folders():
+        sounds = [row.model_copy(update={"bytes": 10**15}) for row in folder.read("sound", ClipSound)]
+        folder.write("sound", sounds)
+    make_plan(dataset, request, STAGE_NAMES)  # all are there: nothing is written
+    (request.out / plan.heard[0].file).unlink()
+    with pytest.raises(NoRoomError, match=r"out needs \d+\.\d GB, and .* are free; make room$"):
+        make_plan(dataset, request, STAGE_NAMES)
 
 
 @pytest.mark.parametrize("trainer", [TRAINERS["diffsynth"], TRAINERS["ltx-trainer"]], ids=ids)
