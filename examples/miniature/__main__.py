@@ -59,13 +59,13 @@ STEPS: Mapping[str, int] = {
     "autoencoder": 60,
     "autoencoder-more": 90,
     "sharpness": 3,
-    "recogniser": 60,
-    "features": 45,
+    "recogniser": 40,
+    "features": 20,
     "joint": 75,
     "game": 60,
     "adapt": 50,
-    "claims": 30,
-    "drift": 10,
+    "claims": 60,
+    "drift": 15,
     "tables": 0,
 }
 """Steps with their minutes on two cores, estimated."""

@@ -207,7 +207,8 @@ class ChatProtocol:
             raise self._lost_connection(error) from None
 
     def _lost_connection(self, error: Exception) -> FailedError:
-        cause = error.__cause__ or error
+        # `asyncio.timeout` chains its TimeoutError to the CancelledError that it caught
+        cause = error if isinstance(error, TimeoutError) else error.__cause__ or error
         if isinstance(cause, httpx2.ConnectError | httpx2.ConnectTimeout):
             return UnreachableError(f"no connection ({self._clean(str(cause)) or type(cause).__name__})")
         if isinstance(cause, TimeoutError | httpx2.TimeoutException):

@@ -271,7 +271,9 @@ def _cast_notices(cast: Cast, before: Sequence[str], listed: Sequence[FilmEntry]
     if before and not cast.all_names:
         names = ", ".join(before)
         return [f"this build has no cast, the dataset has {names}: add its --cast folder unless you mean that"]
-    reason = "not used, since no film of the dataset has this file name (without suffix) or id"
+    reason = (
+        "not used, since no film of the dataset had this file name (without suffix) at its first build, nor has this id"
+    )
     unused = [f"cast of the film {key}: {reason}" for key in cast.without_film(listed)]
     match stages:
         case [*_, WriteCaptions(settings=CaptionSettings(captioner="rules"))] if cast.all_names:

@@ -61,7 +61,7 @@ class Inputs:
         return found
 
     def _add(self, name: str, files: Iterator[Path]) -> None:
-        every = sorted(files, key=_natural)
+        every = sorted(set(files), key=_natural)
         films = [str(file) for file in every if SUFFIXES.fullmatch(file.suffix)]
         others = [file.name for file in every if not SUFFIXES.fullmatch(file.suffix) and not _is_beside(file, films)]
         self.films += films
@@ -74,9 +74,11 @@ class Inputs:
 
     def _matches(self, pattern: str) -> Iterator[Path]:
         for match in map(Path, glob(pattern, recursive=True)):  # noqa: PTH207 - Path.glob takes no absolute pattern
+            if any(map(_is_ours, match.parents)):
+                continue
             if match.is_dir():
                 yield from self._files_below(match)
-            elif not any(map(_is_ours, match.parents)):
+            else:
                 yield match
 
     def _files_below(self, folder: Path) -> Iterator[Path]:

@@ -76,7 +76,7 @@ class MeasureLooks(Stage):
             twice, more = attempt(seen, look_again)
             seen, again, failures = [one[:3] for one in twice], [one[3] for one in twice], (*failures, *more)
         facts = film.facts([first for _, _, first in seen], again)
-        rows = [looks.model_copy(update=found.as_fields()) for (_, looks, _), found in zip(seen, facts, strict=True)]
+        rows = [looks.model_copy(update=vars(found)) for (_, looks, _), found in zip(seen, facts, strict=True)]
         return Outcome(tables={"looks": rows}, failures=failures)
 
 

@@ -310,8 +310,9 @@ class _Measurer:
         except RecordError as error:
             return error
         if frames.shape[:3] != (clip.frames, clip.height, clip.width):
-            found = "{} frames of {}x{}".format(*frames.shape[:3])
-            return RecordError(clip.clip_id, f"the clip file holds {found}, not {clip.frames}; build again from `cut`")
+            length, height, width = frames.shape[:3]
+            found, wanted = f"{length} frames of {width}x{height}", f"{clip.frames} of {clip.width}x{clip.height}"
+            return RecordError(clip.clip_id, f"the clip file holds {found}, not {wanted}; build again from `cut`")
         return frames
 
     def _record(self, clip: Clip, found: ClipMotion) -> Motion | RecordError:

@@ -182,6 +182,11 @@ def is_mapped(transfer: Transfer | None) -> bool:
     return transfer in FULL_LIGHT
 
 
+def matrix_of(picture: VideoFrame) -> int:
+    """Return the tagged matrix; a number that libswscale rejects, such as a reserved one, counts as no tag."""
+    return int(picture.colorspace) if picture.colorspace in MATRICES else UNSPECIFIED
+
+
 def is_hd(width: int, height: int) -> bool:
     """Return True if players treat untagged pictures of this size as BT.709, and smaller pictures as BT.601."""
     return max(width, height) >= 1280 or min(width, height) > 576

@@ -32,7 +32,7 @@ Picture = NDArray[np.uint8]
 """Array of height, width, and the colours blue, green, red; uint8."""
 
 CONTAINERS = (
-    "matroska,webm,mov,mp4,m4a,3gp,3g2,mj2,avi,mpegts,mpeg,asf,flv,ogg,nut,rm,mxf,wtv,dv,ivf,"
+    "matroska,webm,mov,mp4,m4a,3gp,3g2,mj2,avi,mpegts,mpeg,asf,flv,ogg,nut,rm,mxf,wtv,dv,ivf,yuv4mpegpipe,"
     "mp3,wav,flac,aac"  # sound only, allowed so that the error says that the video is missing
 )
 """FFmpeg's names of the containers allowed for films."""

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from pipeline.core.records import FieldKind, FieldStretch, RecordError
 from pipeline.video.cadence import LONE, PROGRESSIVE, SHIFTED, CadenceWatch, State, WatchedFrame
+from pipeline.video.colour import matrix_of
 from pipeline.video.combs import top_field_first
 from pipeline.video.film_reader import Frame
 
@@ -232,7 +233,7 @@ class _Deinterlacer:
         source = self._graph.add(
             "buffer",
             f"video_size={picture.width}x{picture.height}:pix_fmt={picture.format.name}:time_base=1/1000"
-            f":pixel_aspect=1/1:colorspace={picture.colorspace}:range={picture.color_range}",
+            f":pixel_aspect=1/1:colorspace={matrix_of(picture)}:range={picture.color_range}",
         )
         order = "tff" if top_first else "bff"
         bwdif = self._graph.add("bwdif", f"mode=send_frame:parity={order}:deint=all")

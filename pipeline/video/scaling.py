@@ -18,7 +18,7 @@ from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
 from pipeline.core.records import Crop, Film, Transfer
-from pipeline.video.colour import BT2020, LOGARITHMIC, MATRICES, UNSPECIFIED, is_hd, is_mapped, recoding, to_sdr
+from pipeline.video.colour import BT2020, LOGARITHMIC, UNSPECIFIED, is_hd, is_mapped, matrix_of, recoding, to_sdr
 
 Fit = Literal["cover", "fit", "stretch"]
 Filters = list[tuple[str, str]]
@@ -203,7 +203,7 @@ class Scaler:
         return _graph(picture, self._mapped_chain(picture) if is_mapped(self._transfer) else self._sdr_chain(picture))
 
     def _sdr_chain(self, picture: VideoFrame) -> Filters:
-        matrix = _matrix_of(picture)
+        matrix = matrix_of(picture)
         scaling = "flags=bicubic:out_range=tv" if self._form == "clip" else "flags=area"
         if matrix == UNSPECIFIED:
             matrix = BT709 if is_hd(picture.width, picture.height) else BT601
@@ -223,7 +223,7 @@ class Scaler:
         """
         assert self._transfer is not None
         flags = "flags=bicubic" if self._form == "clip" else "flags=area"
-        matrix = f":in_color_matrix={BT2020}" if _matrix_of(picture) == UNSPECIFIED else ""
+        matrix = f":in_color_matrix={BT2020}" if matrix_of(picture) == UNSPECIFIED else ""
         recode = recoding(self._transfer)
         recode_first = recode and self._form == "clip"
         scaling = flags if recode_first else flags + matrix
@@ -240,16 +240,11 @@ def _graph(picture: VideoFrame, chain: Filters) -> av.filter.Graph:
     source = graph.add(
         "buffer",
         f"video_size={picture.width}x{picture.height}:pix_fmt={picture.format.name}:time_base=1/1000"
-        f":pixel_aspect=1/1:colorspace={_matrix_of(picture)}:range={picture.color_range}",
+        f":pixel_aspect=1/1:colorspace={matrix_of(picture)}:range={picture.color_range}",
     )
     nodes = [source, *(graph.add(name, args) for name, args in chain), graph.add("buffersink")]
     graph.link_nodes(*nodes).configure()
     return graph
-
-
-def _matrix_of(picture: VideoFrame) -> int:
-    """Return the tagged matrix; a number that libswscale rejects, such as a reserved one, counts as no tag."""
-    return int(picture.colorspace) if picture.colorspace in MATRICES else UNSPECIFIED
 
 
 def gray_codes(transfer: Transfer | None) -> NDArray[np.uint8]:

@@ -7,9 +7,8 @@ facts = overlays.facts(first_looks, [overlays.look_again(...) for each clip] if 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,10 +69,6 @@ class OverlayFacts:
     text_boxes: tuple[Box, ...] | None
     subtitle_lines: int | None
     logo_boxes: tuple[Box, ...] | None
-
-    def as_fields(self) -> dict[str, Any]:
-        """Return the facts by the names of the fields."""
-        return {name: getattr(self, name) for name in asdict(self)}
 
 
 @dataclass(frozen=True)

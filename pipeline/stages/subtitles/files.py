@@ -29,7 +29,7 @@ _LEGACY = {"ja": ["cp932", "euc_jp"], "zh": ["gb18030", "big5"], "ko": ["cp949"]
     for language in languages
 }  # fmt: skip
 """Encodings of files that are not Unicode, by language, for charset-normalizer to choose from."""
-_TIME = r"\s*-?\d{1,2}:(?:\d{1,2}:\d{1,2}[.,]\d|\d{2}:\d{2})[^,]*"
+_TIME = r"\s*-?\d{1,2}:(?:\d{1,2}:\d{1,2}\.\d|\d{2}:\d{2})[^,]*"
 _EVENT = re.compile(rf"(?:Dialogue|Comment):[^,]*,{_TIME},{_TIME},")
 """Start of an event that pysubs2 reads; at any other it gives up the whole file."""
 _STAMP = re.compile(r"(?:(\d{1,4}):)?(\d{1,2}):(\d{1,2})[.,](\d{1,3})")
@@ -107,7 +107,7 @@ def _padded(stamp: re.Match[str]) -> str:
 
 
 def cue(text: str, start: int, end: int) -> SSAEvent:
-    """Return a cue of SubRip or WebVTT as an event, between times in milliseconds; its voice is the speaker."""
+    """Return a cue of SubRip, WebVTT or timed text as an event, between times in ms; its voice is the speaker."""
     voice = _VOICE.search(text)
     name = html.unescape(voice[1]).strip() if voice else ""
     return SSAEvent(start=start, end=end, name=name, text=html.unescape(_TAG.sub("", text)).replace("\n", r"\N"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,6 @@ from av.container import InputContainer
 from av.packet import Packet
 from av.stream import Disposition
 from av.subtitles.stream import SubtitleStream
-from av.subtitles.subtitle import AssSubtitle
 from pysubs2 import SSAEvent
 
 from pipeline.core.dialogue import LeftOut, SpokenLine, SubtitleTrack
@@ -210,14 +210,11 @@ def _events(packet: Packet[SubtitleStream]) -> Iterable[SSAEvent]:
     codec = _codec(packet.stream)
     if codec in _TIMED:
         return [cue(bytes(packet).decode(errors="replace"), start, end)]
-    rows = (
-        [bytes(packet)]
-        if codec in _SUBSTATION
-        else [row.ass for row in packet.stream.decode(packet) if isinstance(row, AssSubtitle)]
-    )
-    fields = [row.decode(errors="replace").split(",", 8) for row in rows]
-    return [
-        SSAEvent(start=start, end=end, style=one[2], name=one[3], effect=one[7], text=one[8].rstrip("\r\n"))
-        for one in fields
-        if len(one) == 9
-    ]
+    if codec == "mov_text":  # length, text, and boxes of style; FFmpeg's decoder fails at all but UTF-8
+        text = bytes(packet)[2 : 2 + int.from_bytes(bytes(packet)[:2])]
+        encoding = "utf-16" if text.startswith((codecs.BOM_UTF16_BE, codecs.BOM_UTF16_LE)) else "utf-8"
+        return [cue(text.decode(encoding, errors="replace"), start, end)] if text else []
+    one = bytes(packet).decode(errors="replace").split(",", 8)
+    if len(one) < 9:
+        return []
+    return [SSAEvent(start=start, end=end, style=one[2], name=one[3], effect=one[7], text=one[8].rstrip("\r\n"))]

@@ -38,6 +38,8 @@ def test_a_pattern_is_searched_unless_a_file_has_its_name(films: Path) -> None:
     expected = ("Show 9.MKV", "Show 10.mkv", "extras/Show 2/b.webm", "[raw] 1.mkv")
     assert found.films == [f"{films}/{name}" for name in expected]
     assert found.notices == []  # Show 9.srt has the subtitles of Show 9.MKV
+    every = Inputs.of([f"{films}/**"])  # matches folders and their files, and those of a dataset
+    assert sorted(every.films) == sorted(f"{films}/{name}" for name in (*expected, "show 1.mp4"))
     (films / "Show 9.srt").rename(films / "Show 9b.srt")
     assert Inputs.of([f"{films}/Show*"]).notices == [f"{films}/Show*: skipped 1 file that is no video: Show 9b.srt"]
 

@@ -165,7 +165,7 @@ def test_broken_clips_are_failures_with_reasons_and_the_others_are_measured(tmp_
     outcome = MeasureMotion(MotionSettings(), 2, 0.5).run(folder, lambda done, total: seen.append((done, total)))
     assert [row.clip_id for row in outcome.tables["motion"]] == ["c0", "c3"]  # type: ignore[attr-defined]
     assert {failure.record_id for failure in outcome.failures} == {"c1", "c2"}
-    assert "2 frames of 480x720, not 3" in outcome.failures[1].reason
+    assert "2 frames of 720x480, not 3 of 720x480" in outcome.failures[1].reason
     assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
     with pytest.raises(RecordError, match="2 of 4 failed"):
         STAGE.run(folder, silent)

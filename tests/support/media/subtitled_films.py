@@ -46,9 +46,10 @@ def ass(start: float, end: float, text: str, style: str = "Default", name: str =
     return start, end, f"0,0,{style},{name},0,0,0,,{text}".encode()
 
 
-def tx3g(start: float, end: float, text: str) -> Cue:
+def tx3g(start: float, end: float, text: str, encoding: str = "utf-8") -> Cue:
     """Return a cue as a packet of a mov_text stream."""
-    return start, end, len(text.encode()).to_bytes(2) + text.encode()
+    encoded = text.encode(encoding)
+    return start, end, len(encoded).to_bytes(2) + encoded
 
 
 def with_tracks(film: Path, path: Path, tracks: Sequence[TextStream], delay_seconds: float = 0) -> Path:

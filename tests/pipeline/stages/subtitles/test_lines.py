@@ -142,6 +142,7 @@ def test_hostile_files() -> None:
         "Dialogue: 0,soon,later,Default,,0,0,0,,no times",
         "Dialogue: 0," + "9" * 6000 + ":00:01.00,0:00:02.00,Default,,0,0,0,,a time of thousands of digits",
         "Dialogue: 0,0:00:01.00",
+        "Dialogue: 0,0:00:0,4.00,0:00:05.00,Default,,0,0,0,,a comma in a time",
     ]
     odd = [
         "Dialogue: x,0:00:05.00,0:00:06.00,Default,../../etc/passwd,x,x,x,,{\\fs99999999}big {\\fn../../font}path",
@@ -149,7 +150,7 @@ def test_hostile_files() -> None:
     ]
     text = events("[Fonts]", "fontname: ../../x.ttf", "Style: Bad,x,y,z", *bad, *odd).replace("&H00FFFFFF", "&Hpurple")
     readable, unreadable = parse(text)
-    assert unreadable == 3
+    assert unreadable == 4
     lines = spoken_lines(readable, start_seconds=0, film_seconds=100, language=None).lines
     assert [(line.speaker, line.text) for line in lines] == [
         ("../../etc/passwd", "big path"),

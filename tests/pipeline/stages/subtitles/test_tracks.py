@@ -40,8 +40,9 @@ def chosen(tracks: list[SubtitleTrack]) -> list[str]:
         ("film.mkv", TextStream("subrip", [(1, 2, b"<i>Sosuke!</i>"), (2.5, 3.5, b"Ponyo?")]), None),
         ("film.mkv", TextStream("webvtt", [(1, 2, b"<v Ponyo>Sosuke!"), (2.5, 3.5, b"Ponyo?")]), "Ponyo"),
         ("film.mp4", TextStream("mov_text", [tx3g(1, 2, "Sosuke!"), tx3g(2.5, 3.5, "Ponyo?")]), None),
+        ("film.mp4", TextStream("mov_text", [tx3g(1, 2, "Sosuke!", "utf-16"), tx3g(2.5, 3.5, "Ponyo?")]), None),
     ],
-    ids=["ass", "subrip", "webvtt", "mov_text"],
+    ids=["ass", "subrip", "webvtt", "mov_text", "mov_text in UTF-16"],
 )
 @pytest.mark.parametrize("delay_seconds", [0, 7])
 def test_text_streams(
@@ -56,6 +57,12 @@ def test_text_streams(
         (2.5, 3.5, "Ponyo?"),
     ]
     assert (lines[0].speaker, lines[0].language) == (speaker, "ja")
+
+
+def test_timed_text_that_is_not_unicode_loses_only_its_letters(tmp_path: Path, film: Path) -> None:
+    stream = TextStream("mov_text", [tx3g(1, 2, "Le réveil", "latin-1"), tx3g(2.5, 3.5, "Ponyo?")])
+    lines = read(with_tracks(film, tmp_path / "film.mp4", [stream]))[1]
+    assert [line.text for line in lines] == ["Le r\ufffdveil", "Ponyo?"]
 
 
 def test_the_language_and_the_title_choose(tmp_path: Path, film: Path) -> None:
