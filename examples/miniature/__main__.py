@@ -63,7 +63,7 @@ STEPS: Mapping[str, int] = {
     "features": 20,
     "joint": 75,
     "game": 60,
-    "adapt": 50,
+    "adapt": 100,
     "claims": 60,
     "drift": 15,
     "tables": 0,
