@@ -78,6 +78,8 @@ _FINISHED: Mapping[Path, tuple[Component, ...]] = {
 }
 """Results of the steps in order, with the bases that are trained in them, and the random text encoder that the shot
 encoder was trained with."""
+_RECOGNISER = "recogniser"
+_NAMING = Path(_RECOGNISER, "result")
 _COLUMNS, _GAP, _LINES = 2, 8, 2
 _LINE_HEIGHT, _FONT = 18, 14
 
@@ -89,7 +91,17 @@ def keep_networks(out: Path, kept: Path = KEPT) -> None:
         raise UserError(f"{out} has no finished network: run the step `image-encoder` first")
     result, bases = finished[-1]
     pack(Checkpoint.open(result), start_of(out), kept, bases)
-    say(f"{kept}: {', '.join(bases)}, {_megabytes(kept):.1f} MB; commit them")
+    names = list[str](bases)
+    if (out / _NAMING).exists():
+        _halve_recogniser(out, kept / _RECOGNISER)
+        names.append(_RECOGNISER)
+    say(f"{kept}: {', '.join(names)}, {_megabytes(kept):.1f} MB; commit them")
+
+
+def _halve_recogniser(out: Path, packed: Path) -> None:
+    named = Recogniser.open(out / _NAMING).half()
+    packed.mkdir(parents=True, exist_ok=True)
+    named.save(packed, named.state_dict())
 
 
 def restore_networks(out: Path, kept: Path = KEPT) -> None:
@@ -107,6 +119,9 @@ def restore_networks(out: Path, kept: Path = KEPT) -> None:
         if not (out / result).exists():
             unpack(kept, out / result, start, bases)
             say(f"{out / result}: {bases[-1]} from the kept networks")
+    if (kept / _RECOGNISER).exists() and not (out / _NAMING).exists():
+        shutil.copytree(kept / _RECOGNISER, out / _NAMING)
+        say(f"{out / _NAMING}: the kept recogniser")
 
 
 def pack_networks(out: Path, packed: Path = PACKED, clip: Path = CLIP, recogniser: Path = RECOGNISER) -> None:
@@ -117,15 +132,14 @@ def pack_networks(out: Path, packed: Path = PACKED, clip: Path = CLIP, recognise
     Raises:
         UserError: one of them is not trained.
     """
-    named = Recogniser.open(out / "recogniser" / "result").half()
-    if not (out / "clip").exists():
-        raise UserError(f"{out / 'clip'} does not exist: run the step `clip` first")
+    for step, result in (("clip", "clip"), ("recogniser", _NAMING)):
+        if not (out / result).exists():
+            raise UserError(f"{out / result} does not exist: run the step `{step}` first")
     if not (out / "unpacked.json").exists():
         _pack_model(out, packed)
     shutil.rmtree(clip, ignore_errors=True)
     shutil.copytree(out / "clip", clip)
-    recogniser.mkdir(parents=True, exist_ok=True)
-    named.save(recogniser, named.state_dict())
+    _halve_recogniser(out, recogniser)
     for folder in (clip, recogniser):
         say(f"{folder}: {_megabytes(folder):.1f} MB")
 

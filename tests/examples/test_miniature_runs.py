@@ -24,6 +24,7 @@ from examples.miniature.encoders import (
 )
 from examples.miniature.model_runs import ABLATIONS, JOINT, Variant, start_of, train_variants, variants
 from examples.miniature.package import keep_networks, restore_networks
+from examples.miniature.recogniser_network import Recogniser
 from models.checkpoint import TRANSFORMER_FILE, Checkpoint
 from pipeline.core.errors import UserError
 from tests.support.networks.small_run import small_dataset
@@ -76,6 +77,8 @@ def test_kept_networks_start_the_next_step_in_another_folder(tmp_path: Path) -> 
     packed = {path.name for path in (kept / "bases").iterdir()}
     assert packed == {"image_encoder", "autoencoder"}
     shutil.copytree(mini_checkpoint(), out / JOINT)
+    (out / "recogniser" / "result").mkdir(parents=True)
+    (recogniser := Recogniser()).save(out / "recogniser" / "result", recogniser.state_dict())
     keep_networks(out, kept)
     sizes = [path.stat().st_size for path in kept.rglob("*") if path.is_file()]
     assert sum(sizes) < 22e6
@@ -85,6 +88,9 @@ def test_kept_networks_start_the_next_step_in_another_folder(tmp_path: Path) -> 
     save_file({name: tensor + 1 for name, tensor in load_file(shaken).items()}, shaken)  # as another version makes it
     restore_networks(other, kept)
     assert not (other / "model" / "game").exists()
+    restored = Recogniser.open(other / "recogniser" / "result").state_dict()
+    for name, value in recogniser.state_dict().items():
+        torch.testing.assert_close(restored[name], value, rtol=1e-3, atol=1e-3)
     trained, fitted, joint = (Checkpoint.open(folder) for folder in (out / JOINT, other / FITTED, other / JOINT))
     autoencoders = trained.autoencoder(), fitted.autoencoder()
     for one, restored in ((trained.shot_decoder(), joint.shot_decoder()), autoencoders):
