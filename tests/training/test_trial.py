@@ -19,7 +19,9 @@ from training.recipes import loop_of, merged, tiny
 from training.trial import Trial, described, fitting, try_phase
 
 
-@pytest.mark.parametrize(("phase", "packed"), [("adapt", False), ("game", True), ("distill", False)])
+@pytest.mark.parametrize(
+    ("phase", "packed"), [("adapt", False), pytest.param("game", True, marks=pytest.mark.slow), ("distill", False)]
+)
 def test_steps_of_a_phase_are_timed_and_give_the_hours_of_all(phase: str, packed: bool) -> None:
     changes = {"game": {"windows": {"packed": packed}, "loop": {"ema_decay": 0.9, "micro_batch": 3}}}
     trial = try_phase(phase, Recipe.model_validate(merged(tiny().model_dump(), changes)))  # type: ignore[arg-type]

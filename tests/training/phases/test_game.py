@@ -132,7 +132,7 @@ def test_training_reports_the_loss_by_level_and_by_number_of_turns() -> None:
     network = GameTraining(small_model(), 1.0, 0.5, most_turns=5)
     film = film_of(5)
     packed = [write_packed_prompt(mistral_tokenizer(), film, SHOT, Conventions())]
-    terms = network.train()(batch_of(packed, film, 0))
+    terms = {name: value.detach() for name, value in network.train()(batch_of(packed, film, 0)).items()}
     for kinds in (["1_turns", "2_turns", "3_turns", "4_turns", "5_turns"], [f"level_{level}" for level in range(1, 6)]):
         assert sum(float(terms[f"share/{kind}"]) for kind in kinds) == pytest.approx(1)
         assert sum(float(terms[f"loss/{kind}"]) for kind in kinds) == pytest.approx(float(terms["loss"]))
