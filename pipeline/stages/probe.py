@@ -271,7 +271,7 @@ def _check_use(track: _Track, timing: _Timing, display: tuple[int, int], film_id
 
 
 def _missing_seconds(container: InputContainer, stream: VideoStream, track: _Track) -> float:
-    """Seconds that the header claims beyond the packets, 0.0 unless more than 0.5 s and 1 %."""
+    """Seconds that the header claims beyond the packets, 0.0 unless more than 0.5 s and 1%."""
     if stream.duration:
         claimed, found = float(stream.duration * track.base), track.duration_seconds
     else:  # the length of the whole file, possibly of its sound

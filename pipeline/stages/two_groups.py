@@ -66,8 +66,8 @@ REACH = 4
 FOLLOWED = (120, 80)
 """Size of the pictures in which they are followed; at 180x120 they are not followed better, and take twice the time."""
 SURE = 0.18
-"""Share of the picture that changes for good from which the value is 1. Of a scene that moves, .04 were lost beyond
-doubt, of Big Buck Bunny's .05; the limit of .35 is .06."""
+"""Share of the picture that changes for good from which the value is 1. Of a scene that moves, 0.04 were lost beyond
+doubt, of Big Buck Bunny's 0.05; the limit of 0.35 is 0.06."""
 DOUBT = 0.25
 """Factor of the value of a clip whose change motion may explain."""
 BESIDE = 3
@@ -81,12 +81,12 @@ BETWEEN = 0.12
 LEAST_BETWEEN, MOST_ODD = 2, 0.3
 """Least number of pictures within a dissolve, and largest share of the pictures between the scenes that are no mix."""
 MOST_ALIKE = 0.7
-"""Largest likeness of the first and last picture in a dissolve. It was .67 or less at dissolves of small figures and
-between drawings of one layout, .81 and more where a light rises on a part of the picture."""
+"""Largest likeness of the first and last picture in a dissolve. It was 0.67 or less at dissolves of small figures and
+between drawings of one layout, 0.81 and more where a light rises on a part of the picture."""
 MOST_LOST = 0.5
-"""Largest share of kept pixels lost in one scene through which the pictures pass as through a dissolve. It was .16 in
-composed pans and zooms, up to .44 in pieces of Big Buck Bunny without its title; in nine of ten dissolves it was .6 or
-more."""
+"""Largest share of kept pixels lost in one scene through which the pictures pass as through a dissolve. It was 0.16 in
+composed pans and zooms, up to 0.44 in pieces of Big Buck Bunny without its title, and 0.6 or more in nine of ten
+dissolves."""
 MOST_EDGES = 0.28
 """Largest share of the edges found again in another scene."""
 LONGEST_WAY = 0.15

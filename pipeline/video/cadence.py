@@ -60,7 +60,7 @@ APART = 8
 """Frames from one comparison of the sample to the next."""
 TRACE, WHOLE = 0.05, 0.5
 """Certainty from which there is a trace of telecine or interlace, and from which a moving frame shows one moment. Of
-14,314 pairs of frames of Big Buck Bunny, 1 shows a trace, and 84 % one moment."""
+14,314 pairs of frames of Big Buck Bunny, 1 shows a trace, and 84% one moment."""
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ Pictures are mapped in two steps around the scaling:
     to_sdr(coded_HWC, transfer)   # numpy: the scaled picture to BT.709, 8 bit
 
 Scaling averages codes. SDR pictures are scaled in their own code, v = L^(1/2.4), and a mapped film must look like its
-SDR twin, so the code must be close to that. PQ is not: a pixel half black, half white averages to 4 % of the light of
-white, where SDR gives 19 %, and every ink line grows thicker. `recoding` therefore turns the code of each channel into
+SDR twin, so the code must be close to that. PQ is not: a pixel half black, half white averages to 4% of the light of
+white, where SDR gives 19%, and every ink line grows thicker. `recoding` therefore turns the code of each channel into
 a power code at full size, a table lookup. Steps that mix channels cost ten times as much a pixel, and follow at the
 small size. The power code is SDR's code; for HLG it is S^(1/2), which is the same for gray, as L is in proportion to
 S^1.2.

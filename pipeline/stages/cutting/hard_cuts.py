@@ -7,7 +7,7 @@ The detector compares the change at a picture with the change at its neighbours.
 * Holds. Drawings are held for two, three or many frames. The change within a hold is zero, so any new drawing next to
   it looks like a cut. The detector therefore gets drawings, not frames: a picture that repeats the last is skipped.
 * Poses. Next to a hold even a character's new pose stands out. A cut changes the background too, so a least share of
-  the pixels must change (at every agreed cut of Big Buck Bunny 78 % or more do).
+  the pixels must change (at every agreed cut of Big Buck Bunny 78% or more do).
 * Pans. During a fast pan the neighbours change so much that a cut hardly stands out. A lower threshold is enough there
   if the colours change as well, which a pan does not do.
 """

@@ -31,7 +31,7 @@ LEAST_SCENES, ENOUGH_SCENES = 8, 16
 scenes of Big Buck Bunny, 9 showed a logo when it held from 10 on and 30 pixels were enough."""
 SAME_PLACE = 0.25
 """Correlation of the gradients of two pictures above which they show one place. 99% of the pairs of scenes of Big Buck
-Bunny have less than .13, and scenes of one camera position .4 and more."""
+Bunny have less than 0.13, and scenes of one camera position 0.4 and more."""
 NEARBY, EVEN = 19, 1.0
 """Side of the square whose gradients count as nearby, pixels, and the strength that counts as smooth."""
 LEAST_GRADIENT = 0.6
