@@ -7,7 +7,8 @@ MFU (model FLOPs utilization) is the share of the card's peak that the network's
 with F the operations of forward and backward pass on this process's share of the batch, t the seconds of the step and P
 the card's dense half-precision peak. F includes recomputed activations. It is counted in a pass before the first step
 and scaled by the size of the examples, so it is approximate for examples of different lengths. In `distill`, F is of
-a step without the student. MFU is left out on a CPU, on unknown cards, in float32 and with sharded weights.
+the second step, which usually leaves the student out. MFU is left out on a CPU, on unknown cards, in float32 and with
+sharded weights.
 """
 
 from __future__ import annotations
