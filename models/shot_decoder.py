@@ -26,12 +26,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from os import PathLike
 from typing import Any
 
 import torch
 from diffusers import CogVideoXTransformer3DModel
-from diffusers.models.embeddings import TimestepEmbedding, Timesteps
+from diffusers.models.embeddings import TimestepEmbedding, Timesteps, get_3d_rotary_pos_embed
 from diffusers.utils import logging
 from peft import LoraConfig
 from torch import Tensor, nn
@@ -294,9 +295,31 @@ def denoise(
         encoder_hidden_states=shot_tokens_BLD.to(dtype),
         timestep=timesteps_B,
         timestep_cond=scope_B,
+        image_rotary_emb=_rotary(decoder, latents_BTCHW.device),
         return_dict=False,
     )[0]
     return velocity_BTCHW.float()
+
+
+def _rotary(decoder: ShotDecoder, device: torch.device) -> tuple[Tensor, Tensor] | None:
+    """Cosines and sines of the rotary positions of the patches, each [T H W, head width]; None without such positions.
+
+    The 5B transformers and `mini` have them, the 2B transformer adds a table of sines and cosines to the patches.
+    """
+    config = decoder.config
+    if not config.use_rotary_positional_embeddings:
+        return None
+    frames, _, height, width = latent_shape(decoder)
+    patches = (height // config.patch_size, width // config.patch_size)
+    return _rotary_table(config.attention_head_dim, frames, patches, device)
+
+
+@lru_cache(maxsize=4)
+def _rotary_table(
+    head_width: int, frames: int, patches: tuple[int, int], device: torch.device
+) -> tuple[Tensor, Tensor]:
+    cosines_PD, sines_PD = get_3d_rotary_pos_embed(head_width, ((0, 0), patches), patches, frames, device=device)
+    return cosines_PD, sines_PD
 
 
 def latent_shape(decoder: ShotDecoder) -> tuple[int, int, int, int]:

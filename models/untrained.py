@@ -161,12 +161,14 @@ class _Shape:
     blocks: int
     """Residual blocks of a level of the autoencoder's encoder; its decoder has one more."""
     groups: int
+    rotary: bool = False
+    """Rotary positions in the transformer, as in CogVideoX 5B, instead of the table of the 2B."""
 
 
 _SHAPES: Mapping[Size, _Shape] = {
     # Equal widths, because without blocks nothing changes the width. The middle block alone learns fast on a CPU.
     "tiny": _Shape(layers=4, image_layers=3, time_width=128, channels=(24, 24, 24, 24), blocks=0, groups=4),
-    "mini": _Shape(layers=6, image_layers=4, time_width=64, channels=(64, 64, 64), blocks=0, groups=8),
+    "mini": _Shape(layers=6, image_layers=4, time_width=64, channels=(64, 64, 64), blocks=0, groups=8, rotary=True),
 }
 
 
@@ -194,6 +196,7 @@ def _transformer(config: ModelConfig, shape: _Shape) -> CogVideoXTransformer3DMo
         "attention_head_dim": _HEAD_WIDTH,
         "num_layers": shape.layers,
         "time_embed_dim": shape.time_width,
+        "use_rotary_positional_embeddings": shape.rotary,
         "text_embed_dim": config.shot_encoder.text_width,
         "sample_height": config.shot_decoder.height // SPATIAL_COMPRESSION,
         "sample_width": config.shot_decoder.width // SPATIAL_COMPRESSION,

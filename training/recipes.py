@@ -215,7 +215,7 @@ def mini() -> Recipe:
         ),
         shot=ShotPhaseSettings(
             warm_up=LoopSettings(steps=200, learning_rate=1e-3, **common),
-            joint=LoopSettings(steps=9000, learning_rate=2e-3, optimizer="muon", **common),
+            joint=LoopSettings(steps=10_000, learning_rate=4e-3, optimizer="muon", **common),
             precision="auto",
         ),
         game=GamePhaseSettings(
