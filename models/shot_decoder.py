@@ -295,21 +295,21 @@ def denoise(
         encoder_hidden_states=shot_tokens_BLD.to(dtype),
         timestep=timesteps_B,
         timestep_cond=scope_B,
-        image_rotary_emb=_rotary(decoder, latents_BTCHW.device),
+        image_rotary_emb=rotary_positions(decoder, latents_BTCHW.device),
         return_dict=False,
     )[0]
     return velocity_BTCHW.float()
 
 
-def _rotary(decoder: ShotDecoder, device: torch.device) -> tuple[Tensor, Tensor] | None:
+def rotary_positions(transformer: CogVideoXTransformer3DModel, device: torch.device) -> tuple[Tensor, Tensor] | None:
     """Cosines and sines of the rotary positions of the patches, each [T H W, head width]; None without such positions.
 
     The 5B transformers and `mini` have them, the 2B transformer adds a table of sines and cosines to the patches.
     """
-    config = decoder.config
+    config = transformer.config
     if not config.use_rotary_positional_embeddings:
         return None
-    frames, _, height, width = latent_shape(decoder)
+    frames, _, height, width = latent_shape(transformer)
     patches = (height // config.patch_size, width // config.patch_size)
     return _rotary_table(config.attention_head_dim, frames, patches, device)
 
@@ -322,9 +322,9 @@ def _rotary_table(
     return cosines_PD, sines_PD
 
 
-def latent_shape(decoder: ShotDecoder) -> tuple[int, int, int, int]:
-    """Shape of the latents of one shot, (T, C, H, W), as fixed by the position table."""
-    config = decoder.config
+def latent_shape(transformer: CogVideoXTransformer3DModel) -> tuple[int, int, int, int]:
+    """Shape of the latents of one shot, (T, C, H, W), as fixed by its positions."""
+    config = transformer.config
     frames = (config.sample_frames - 1) // config.temporal_compression_ratio + 1
     return frames, config.in_channels, config.sample_height, config.sample_width
 

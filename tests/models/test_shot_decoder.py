@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from diffusers import CogVideoXTransformer3DModel
+from diffusers import CogVideoXPipeline, CogVideoXTransformer3DModel
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -44,9 +45,9 @@ def config(**shot: object) -> ModelConfig:
     return tiny.replaced(shot_decoder={**tiny.shot_decoder.model_dump(), **shot})
 
 
-def stock() -> CogVideoXTransformer3DModel:
+def stock(**others: object) -> CogVideoXTransformer3DModel:
     torch.manual_seed(0)
-    transformer = CogVideoXTransformer3DModel(**SIZES)
+    transformer = CogVideoXTransformer3DModel(**SIZES, **others)
     shake(transformer)
     return transformer.eval()
 
@@ -81,6 +82,23 @@ def test_a_fresh_decoder_computes_the_same_as_the_stock_transformer(stock_folder
         expected = base(latents, tokens, timesteps, return_dict=False)[0]
         for scopes in (None, torch.tensor([0.0, 40.0])):  # 0 px too: the published code failed on it
             assert torch.equal(denoise(decoder, latents, tokens, timesteps, scopes), expected)
+
+
+def test_rotary_positions_are_those_of_the_stock_pipeline(tmp_path: Path):
+    size = {"sample_frames": 17, "sample_height": 8, "sample_width": 12}
+    base = stock(use_rotary_positional_embeddings=True, **size)
+    base.save_pretrained(tmp_path)
+    decoder = ShotDecoder.from_pretrained(tmp_path, **decoder_options(config()))
+    base.patch_embed.text_proj = nn.Identity()
+    pipeline = SimpleNamespace(transformer=base, vae_scale_factor_spatial=8)
+    rotary = CogVideoXPipeline._prepare_rotary_positional_embeddings(pipeline, 64, 96, 5, torch.device("cpu"))
+    latents, tokens, timesteps = inputs()
+    with torch.no_grad():
+        expected = base(latents, tokens, timesteps, image_rotary_emb=rotary, return_dict=False)[0]
+        without = base(latents, tokens, timesteps, return_dict=False)[0]
+        found = denoise(decoder, latents, tokens, timesteps, None)
+    assert torch.equal(found, expected)
+    assert not torch.allclose(found, without, atol=1e-3), "positions make a difference"
 
 
 def test_a_stock_folder_loads_whole_and_the_scope_embedding_is_new(stock_folder: Path):

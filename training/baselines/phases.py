@@ -38,6 +38,7 @@ from models.diffusion import noised, v_loss
 from models.engine_options import TIMESTEPS
 from models.frames import Moments
 from models.prompt_batch import TensorBatch
+from models.shot_decoder import rotary_positions
 from training.baselines.encoding import text_states
 from training.baselines.folder import BaselineFolder, Device, save_trained
 from training.baselines.pipelines import sizes_of
@@ -114,6 +115,7 @@ class TextToVideo(nn.Module):
             hidden_states=noised_BTCHW.to(dtype),
             encoder_hidden_states=text_BND.to(dtype),
             timestep=batch.timesteps_B,
+            image_rotary_emb=rotary_positions(self.transformer, noised_BTCHW.device),
             return_dict=False,
         )[0]
         return {"loss": v_loss(predicted_BTCHW, batch.latents_BTCHW, batch.noise_BTCHW, batch.timesteps_B)}

@@ -119,9 +119,11 @@ def keep_positions(transformer: CogVideoXTransformer3DModel, frames: int) -> Non
 
     For another number of frames diffusers computes a new table in every call, from sines and cosines even if the
     published table was learned, as in 5B image-to-video. A shorter shot uses the positions of its frames in the long
-    one.
+    one. Rotary positions alone need no table.
     """
     embedding = transformer.patch_embed
+    if not hasattr(embedding, "pos_embedding"):
+        return
     # persistent or not, as before; without rotary positions this is the only table
     latent_frames = (frames - 1) // embedding.temporal_compression_ratio + 1
     patch = embedding.patch_size

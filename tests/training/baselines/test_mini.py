@@ -13,6 +13,7 @@ from accelerate import Accelerator
 
 from models.checkpoint import Checkpoint
 from models.config import mini_config
+from models.diffusion import noised, v_loss
 from models.frames import decode_latents
 from models.untrained import new_checkpoint
 from pipeline.core.config import ShardSettings
@@ -24,13 +25,14 @@ from training.baselines.agents import load_baseline
 from training.baselines.config import VideoSettings, mini
 from training.baselines.encoding import fill_features, open_features
 from training.baselines.folder import BaselineFolder, new_mini_gc
-from training.baselines.phases import gc_phase
+from training.baselines.phases import TextToVideo, gc_phase
 from training.baselines.run import train_baseline
 from training.config import FeatureSettings, LoopSettings
 from training.data.definitions import open_cache
 from training.data.feature_cache import share_out
 from training.data.shards import open_shards
 from training.data.turns import Catalog
+from training.phases.shot import NoisedShots
 from training.recipes import read_recipe
 from training.run_folder import RunFolder
 from training.trainer import StepReport, Trainer
@@ -100,6 +102,26 @@ def place(tmp_path: Path) -> Callable[[str], RunFolder]:
         make_dataset(tmp_path, films=1, scenes=1, clips=2, captioner=MODEL), ShardSettings(samples=3, val_share=0)
     )
     return lambda name: RunFolder(tmp_path / name, [str(tmp_path)])
+
+
+@pytest.mark.slow
+def test_training_and_play_give_the_patches_the_same_positions(baseline: BaselineFolder) -> None:
+    pipeline, shape = baseline.video(), (1, 5, 16, 16, 24)
+    generator = torch.Generator().manual_seed(0)
+    latents_BTCHW, noise_BTCHW = (torch.randn(shape, generator=generator) for _ in range(2))
+    text_BND, timesteps_B = torch.randn(1, 32, 96, generator=generator), torch.tensor([500])
+    rotary = pipeline._prepare_rotary_positional_embeddings(128, 192, 5, torch.device("cpu"))
+    noised_BTCHW = noised(latents_BTCHW, noise_BTCHW, timesteps_B)
+    with torch.no_grad():
+        played_BTCHW, without_BTCHW = (
+            pipeline.transformer(noised_BTCHW, text_BND, timesteps_B, image_rotary_emb=each, return_dict=False)[0]
+            for each in (rotary, None)
+        )
+        found_B = TextToVideo(pipeline.transformer)(
+            NoisedShots(latents_BTCHW, noise_BTCHW, timesteps_B, torch.zeros(1), (text_BND,))
+        )["loss"]
+    assert not torch.equal(played_BTCHW, without_BTCHW)
+    assert torch.equal(found_B, v_loss(played_BTCHW, latents_BTCHW, noise_BTCHW, timesteps_B))
 
 
 @pytest.mark.slow
