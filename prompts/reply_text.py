@@ -42,13 +42,13 @@ def fold(text: str) -> str:
     return _NOISE.sub(" ", unicodedata.normalize("NFKC", html.unescape(text)).translate(_LOOK_ALIKES))
 
 
-def objects(plain: str) -> Iterator[dict[str, Any]]:
+def objects(plain: str, most: int = _MOST_OBJECTS) -> Iterator[dict[str, Any]]:
     """Yield the JSON objects in a text, except those nested too deeply.
 
     Half of a surrogate pair, which JSON can spell and no file can hold, becomes a replacement character.
     """
     decoder, end = json.JSONDecoder(), 0
-    for brace in list(re.finditer(r"\{", plain))[:_MOST_OBJECTS]:
+    for brace in list(re.finditer(r"\{", plain))[:most]:
         if brace.start() < end:
             continue
         try:

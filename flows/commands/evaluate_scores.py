@@ -27,7 +27,7 @@ def judge(
         int | None,
         typer.Option(
             min=1,
-            help="Judge each window this many times, each time with the agents in another order. [default: the number "
+            help="Judge each window this many times, with the agents in changing order. [default: the number "
             "of agents, so that each has each position once]",
         ),
     ] = None,

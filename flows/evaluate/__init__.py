@@ -1,1 +1,1 @@
-"""Playing of a benchmark by every agent of an evaluation, into game folders."""
+"""Evaluation of agents: playing of a benchmark, measurement and report."""

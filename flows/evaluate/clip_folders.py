@@ -31,7 +31,7 @@ from pipeline.core.plain_text import first_few
 from pipeline.core.records import RecordError
 from pipeline.video.clip_files import ClipShape, clip_shape, read_frames, write_clip
 from training.evaluation.benchmark import Benchmark, BenchmarkGame
-from training.evaluation.played import PlayedError, PlayedLine, PlayedTurn, read_game
+from training.evaluation.played import PlayedError, PlayedLine, read_lines
 
 FPS = Fraction(8)
 """Frame rate of the clips that are compared."""
@@ -102,35 +102,45 @@ def bring_in(source: Path, benchmark: Benchmark, target: Path) -> None:
 
 def _clips_by_turn(folder: Path, game: BenchmarkGame) -> dict[int, Found]:
     if (folder / "turns.jsonl").exists():
-        turns = _in_order(folder, game, read_game("", game.panels, folder))
+        turns = _in_order(folder, game, read_lines(folder, "mend or remove the line"))
     else:
         turns = {turn: (path, PlayedLine(id=f"{turn:04d}")) for turn, path in _numbered(folder, game).items()}
     return {turn: Found(path, _checked(path), line) for turn, (path, line) in turns.items()}
 
 
-def _in_order(folder: Path, game: BenchmarkGame, turns: Sequence[PlayedTurn]) -> dict[int, tuple[Path, PlayedLine]]:
+def _in_order(folder: Path, game: BenchmarkGame, lines: Sequence[PlayedLine]) -> dict[int, tuple[Path, PlayedLine]]:
     """Assign the lines of a log to turns: by instruction if every line has one and all panels differ, else by id."""
     asked = [panel.instruction for panel in game.panels]
-    if len(set(asked)) < len(asked) or not all(turn.line.instruction for turn in turns):
-        return _by_ids(folder, turns)
-    for turn in turns:
-        if turn.line.instruction not in asked:
+    if len(set(asked)) < len(asked) or not all(line.instruction for line in lines):
+        return _by_ids(folder, game, lines)
+    for line in lines:
+        if line.instruction not in asked:
             raise PlayedError(
-                f'{turn.clip}: was played from "{turn.line.instruction}", which the benchmark does not ask for in game '
-                f"{game.name}; play the benchmark's instructions, or delete {folder / 'turns.jsonl'} to go by the names"
+                f'{_clip(folder, line)}: was played from "{line.instruction}", which the benchmark does not ask for in '
+                f"game {game.name}; play the benchmark's instructions, or delete {folder / 'turns.jsonl'} to go by the "
+                "names"
             )
-    return {asked.index(turn.line.instruction or "") + 1: (turn.clip, turn.line) for turn in turns}
+    return {asked.index(line.instruction or "") + 1: (_clip(folder, line), line) for line in lines}
 
 
-def _by_ids(folder: Path, turns: Sequence[PlayedTurn]) -> dict[int, tuple[Path, PlayedLine]]:
-    for turn in turns:
-        if turn.line.instruction and turn.line.instruction != turn.panel.instruction:
+def _by_ids(folder: Path, game: BenchmarkGame, lines: Sequence[PlayedLine]) -> dict[int, tuple[Path, PlayedLine]]:
+    for line in lines:
+        if not 1 <= line.turn <= len(game.panels):
             raise PlayedError(
-                f'{turn.clip}: was played from "{turn.line.instruction}", but the benchmark asks for '
-                f'"{turn.panel.instruction}" in turn {turn.panel.turn}; number the clips and lines in its order, or '
+                f"{folder / 'turns.jsonl'}: the benchmark has no turn {line.turn} of this game; remove the line"
+            )
+        asked = game.panels[line.turn - 1].instruction
+        if line.instruction and line.instruction != asked:
+            raise PlayedError(
+                f'{_clip(folder, line)}: was played from "{line.instruction}", but the benchmark asks for '
+                f'"{asked}" in turn {line.turn}; number the clips and lines in its order, or '
                 f"delete {folder / 'turns.jsonl'} to go by the names"
             )
-    return {turn.panel.turn: (turn.clip, turn.line) for turn in sorted(turns, key=lambda turn: turn.panel.turn)}
+    return {line.turn: (_clip(folder, line), line) for line in sorted(lines, key=lambda line: line.turn)}
+
+
+def _clip(folder: Path, line: PlayedLine) -> Path:
+    return folder / f"{line.id}.mp4"
 
 
 def _numbered(folder: Path, game: BenchmarkGame) -> dict[int, Path]:

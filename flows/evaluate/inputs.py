@@ -151,7 +151,7 @@ class Yardsticks:
     def left_out(self, benchmark: Benchmark) -> Iterator[str]:
         """Yield a sentence per missing yardstick, with the metrics that it leaves out and the option that adds them."""
         if not self.clip:
-            yield "CLIP-I, CLIP-T and CLIP-T^E are not measured: --clip names a CLIP."
+            yield "CLIP-I, CLIP-T, CLIP-T^E and CLIP-T action are not measured: --clip names a CLIP."
         if not self.dreamsim:
             yield "DreamSim is not measured: --dreamsim names the folder of its weights."
         if not self.cast:

@@ -18,6 +18,7 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 
 from flows.console.terminal import say
+from flows.evaluate.clip_folders import identity_of_clips
 from flows.game.folder import GameFolder
 from flows.game.play_baseline import baseline_settings
 from flows.game.records import GameSettings
@@ -36,7 +37,7 @@ from training.baselines.folder import BaselineFolder
 from training.baselines.router import LanguageRouter, Router, SceneDescription, StoryTurn
 from training.data.turns import PackedTurn
 from training.evaluation.benchmark import Panel
-from training.evaluation.folder import AgentEntry
+from training.evaluation.folder import AgentEntry, AgentKind
 from training.evaluation.reconstruction import Reconstructor
 
 _SCENE = TypeAdapter(SceneDescription)
@@ -167,6 +168,17 @@ class BaselinePlayer:
         game = self.networks.new_game(folder.settings.seed)
         game.skip(instructions[:done])
         yield from game.play(instructions[done:])
+
+
+def identity_of_agent(kind: AgentKind, folder: Path) -> str:
+    """Return a hash of everything in an agent's folder that its games depend on. UserError if it cannot be read."""
+    if kind == "folder":
+        return identity_of_clips(folder)
+    if kind == "checkpoint":
+        return Checkpoint.open(folder).identity()
+    if kind == "tokens":  # no game model, but the encoders of clips
+        return fingerprint(Checkpoint.open(folder).as_start())[:16]
+    return BaselineFolder.open(folder).identity()
 
 
 def player_of(

@@ -10,15 +10,15 @@ from __future__ import annotations
 import hashlib
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import torch
 
 from flows.console.terminal import say
-from flows.evaluate.clip_folders import bring_in, identity_of_clips
-from flows.evaluate.players import KeptScenes, Player, player_of
+from flows.evaluate.clip_folders import bring_in
+from flows.evaluate.players import KeptScenes, Player, identity_of_agent, player_of
 from flows.game.play_file import resumed_or_new
 from flows.game.records import TurnCost
 from models.engine import name_of
@@ -43,7 +43,8 @@ def play_all(
 ) -> None:
     """Play the missing turns, agent by agent. Only one agent's networks are loaded at a time.
 
-    All agents are checked before the first turn is played.
+    All agents are checked before the first turn is played. One that joined earlier may have changed or moved since:
+    its missing turns stay missing.
 
     Args:
         endpoint: language model that routes the baselines.
@@ -52,39 +53,40 @@ def play_all(
     Raises:
         UserError: an agent cannot play a turn, or a folder cannot be used.
     """
-    clips = _real_clips(evaluation, data)
+    agents = [agent for agent in evaluation.request.agents if evaluation.missing(agent.name) and _is_there(agent)]
+    clips = _real_clips(evaluation, agents, data)
 
     def player(agent: AgentEntry) -> Player:
         return player_of(agent, options, _router_of(agent, evaluation, endpoint), clips)
 
-    for agent in _with_missing_turns(evaluation):
+    for agent in agents:
         if agent.kind != "folder":
             _check(agent, player(agent), evaluation.benchmark)
-    for agent in _with_missing_turns(evaluation):
+    for agent in agents:
         if agent.kind == "folder":
-            _bring_in(evaluation, agent)
+            bring_in(Path(agent.folder), evaluation.benchmark, evaluation.games / agent.name)
         else:
             _play_games(evaluation, agent, player(agent))
 
 
-def _real_clips(evaluation: EvaluationFolder, data: Path | None) -> dict[str, PackedTurn]:
+def _is_there(agent: AgentEntry) -> bool:
+    """Return whether an agent's folder is as its note says, and say so if it is not."""
+    with suppress(UserError):
+        if identity_of_agent(agent.kind, Path(agent.folder)) == agent.identity:
+            return True
+    say(f"{agent.name}: {agent.folder} has changed or is gone; its missing turns stay missing")
+    return False
+
+
+def _real_clips(evaluation: EvaluationFolder, agents: Sequence[AgentEntry], data: Path | None) -> dict[str, PackedTurn]:
     """Return the benchmark's real clips, if an agent draws them again. UserError without a dataset."""
-    names = [agent.name for agent in _with_missing_turns(evaluation) if agent.kind == "tokens"]
+    names = [agent.name for agent in agents if agent.kind == "tokens"]
     panels = [panel for game in evaluation.benchmark.games for panel in game.panels]
     if not names or not any(panel.clip_id for panel in panels):
         return {}
     if data is None:
         raise UserError(f"{names[0]} draws the real clips again from their shot tokens; name their dataset with --data")
     return real_clips(str(data), panels)
-
-
-def _bring_in(evaluation: EvaluationFolder, agent: AgentEntry) -> None:
-    """Copy the missing games of a folder of clips, unless its clips have changed since the agent's note was written."""
-    source = Path(agent.folder)
-    if identity_of_clips(source) == agent.identity:
-        bring_in(source, evaluation.benchmark, evaluation.games / agent.name)
-    else:
-        say(f"{agent.name}: the clips in {source} have changed or are gone; its missing turns stay missing")
 
 
 def _router_of(agent: AgentEntry, evaluation: EvaluationFolder, endpoint: Endpoint | None) -> Router | None:
@@ -98,10 +100,6 @@ def _router_of(agent: AgentEntry, evaluation: EvaluationFolder, endpoint: Endpoi
 def game_seed(seed: int, game: str) -> int:
     """Return the seed of a game, which is equal for all agents and differs between games."""
     return int.from_bytes(hashlib.sha256(f"{seed} {game}".encode()).digest()[:6], "big")
-
-
-def _with_missing_turns(evaluation: EvaluationFolder) -> list[AgentEntry]:
-    return [agent for agent in evaluation.request.agents if evaluation.missing(agent.name)]
 
 
 def _check(agent: AgentEntry, player: Player, benchmark: Benchmark) -> None:

@@ -12,8 +12,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from flows.evaluate.clip_folders import identity_of_clips, survey
+from flows.evaluate.clip_folders import survey
 from flows.evaluate.inputs import TypedAgent, Yardsticks
+from flows.evaluate.players import identity_of_agent
 from flows.evaluate.playing import play_all
 from flows.evaluate.reporting import remake_report
 from models.checkpoint import Checkpoint
@@ -23,7 +24,6 @@ from models.engine_options import EngineOptions, check_steps
 from pipeline.captions.endpoint import Endpoint
 from pipeline.core.atomic import held
 from pipeline.core.errors import UserError
-from pipeline.core.ingredients import fingerprint
 from pipeline.core.progress import watched
 from pipeline.core.records import faults_of
 from training.baselines.folder import BaselineFolder
@@ -52,28 +52,22 @@ def read_agents(typed: Sequence[str], benchmark: Benchmark, router: str = "") ->
 
 
 def _read_agent(text: str, benchmark: Benchmark, router: str) -> AgentEntry:
-    typed = TypedAgent.of(text)
-    folder, found, has_random = typed.folder, dict[str, Any](), False
+    typed, found = TypedAgent.of(text), dict[str, Any]()
+    folder, random = typed.folder, list[str]()
     if typed.holds == "clips":
-        found |= {"kind": "folder", "identity": identity_of_clips(folder), "note": survey(folder, benchmark).note}
+        found["kind"], note = "folder", survey(folder, benchmark).note
     elif typed.holds == "baseline":
         baseline = BaselineFolder.open(folder)
-        scenes = f"Scenes and states by {router}." if router else "No language model: it predicts no states."
         random = list(_random_weights(baseline))
-        note, has_random = " ".join([*random, scenes]), bool(random)
-        found |= {"kind": baseline.config.kind, "identity": baseline.identity(), "router": router, "note": note}
+        note = f"Scenes and states by {router}." if router else "No language model: it predicts no states."
+        found |= {"kind": baseline.config.kind, "router": router}
     else:
-        checkpoint = Checkpoint.open(folder)
+        checkpoint, from_tokens = Checkpoint.open(folder), typed.holds == "tokens"
+        random = list(_random_weights(checkpoint, unused="game model" if from_tokens else ""))
+        note = FROM_TOKENS if from_tokens else ""
         found |= {"kind": typed.holds, "settings": _settings_of(checkpoint.config)}
-        if typed.holds == "tokens":  # no game model, but the encoders of clips
-            random = list(_random_weights(checkpoint, unused="game model"))
-            note, has_random = " ".join([*random, FROM_TOKENS]), bool(random)
-            found |= {"identity": fingerprint(checkpoint.as_start())[:16], "note": note}
-        else:
-            random = list(_random_weights(checkpoint))
-            note, has_random = " ".join(random), bool(random)
-            found |= {"identity": checkpoint.identity(), "note": note}
-    found["is_untrained"] = has_random
+    found |= {"note": " ".join(filter(None, [*random, note])), "is_untrained": bool(random)}
+    found["identity"] = identity_of_agent(found["kind"], folder)
     try:
         return AgentEntry(name=typed.name, folder=str(folder.absolute()), **found)
     except ValidationError as error:
@@ -181,7 +175,7 @@ def _notes(benchmark: Benchmark, yardsticks: Yardsticks, networks: MetricNetwork
     if networks.untrained:
         yield f"Random weights, whose similarities say nothing about pictures: {'; '.join(networks.untrained)}."
     yield from yardsticks.left_out(benchmark)
-    known = yardsticks.data.name if yardsticks.data else described
+    known = yardsticks.data.absolute().name if yardsticks.data else described
     edges = f"the level edges of {known}" if known else "the published level edges"
     width, height = yardsticks.clip_size
     yield f"Motion: optical flow by {networks.motion.model}, with {edges}, in pixels of clips of {width}x{height}."

@@ -14,6 +14,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ DRAWS = 1000
 SEED = 0
 LEVEL = 0.95
 Sums = NDArray[np.float64]
-"""[G, T] sum of a metric per game and turn."""
+"""Array of sums, counts or means."""
 
 
 class Figure(Record):
@@ -177,6 +178,7 @@ class Estimate:
     high: float | None = None
 
 
+@lru_cache(maxsize=16)
 def weights(games: int) -> NDArray[np.float64]:
     """Return the number of times that each game is drawn, [DRAWS, G]; the same for the same number of games."""
     dice = np.random.default_rng(SEED)

@@ -91,7 +91,7 @@ def judge(
         raise UserError(f"{evaluation.path} has one agent, but a judge compares agents: add another and play it")
     windows, left_out = find_windows(evaluation, agents)
     if not windows:
-        raise UserError(f"{evaluation.path} has no {WINDOW_TURNS} turns that all agents have played; play them first")
+        raise UserError(f"{evaluation.path} has no window of turns that all agents have played; play them first")
     pictures = StoryPictures()
     inquiries = [_inquiry(window, repeat, endpoint, cast, pictures) for window in windows for repeat in range(repeats)]
     folder = evaluation.path / "judge"

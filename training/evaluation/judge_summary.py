@@ -57,7 +57,7 @@ def judge_notes(evaluation: Path) -> Iterator[str]:
     summary = read_summary(evaluation)
     if summary is None:
         return
-    judged = f"Judge: {summary.model}, {summary.windows:,} windows, each in {summary.repeats} orders of the agents"
+    judged = f"Judge: {summary.model}, {summary.windows:,} windows, each judged {summary.repeats} times"
     yield f"{judged}." if summary.cast_sha256 else f"{judged}; {NO_SHEET}."
     moved = moved_by_order(summary.criteria)
     if moved:

@@ -47,6 +47,11 @@ class PlayedLine(Record):
     device: str = Field("", description="name of the GPU or CPU that drew the turn")
     memory_bytes: int | None = Field(None, ge=0, description="peak of the device, or of the process on a CPU")
 
+    @property
+    def turn(self) -> int:
+        """Number of the turn."""
+        return int(self.id.split("-")[0])
+
 
 @dataclass(frozen=True)
 class PlayedTurn:
@@ -69,33 +74,46 @@ class PlayedTurn:
 
 
 def read_game(agent: str, panels: Sequence[Panel], folder: Path) -> list[PlayedTurn]:
-    """Return the turns in a game folder, in order; none if the game has not begun.
-
-    An incomplete last line, left by a killed process, is ignored. A complete last line needs no newline.
+    """Return the turns in a game folder of an evaluation, in order; none if the game has not begun.
 
     Raises:
         PlayedError: a line is damaged, or a turn is not in the benchmark.
         DiskError: the log cannot be read.
     """
+    turns, remedy = [], "delete the game's folder, and it is played again"
+    for line in read_lines(folder, remedy):
+        if not 1 <= line.turn <= len(panels):
+            raise PlayedError(f"{folder / 'turns.jsonl'}: the benchmark has no turn {line.turn} of this game; {remedy}")
+        turns.append(PlayedTurn(agent, panels[line.turn - 1], folder / f"{line.id}.mp4", line))
+    return turns
+
+
+def read_lines(folder: Path, remedy: str) -> list[PlayedLine]:
+    """Return the lines of a game's log, in order; none without a log.
+
+    An incomplete last line, left by a killed process, is ignored. A complete last line needs no newline.
+
+    Args:
+        remedy: what to do about a damaged line.
+
+    Raises:
+        PlayedError: a line is damaged.
+        DiskError: the log cannot be read.
+    """
     log = folder / "turns.jsonl"
     with disk_errors(log):
         content = log.read_bytes() if log.exists() else b""
-    turns, lines = [], content.splitlines()
+    found, lines = [], content.splitlines()
     for number, text in enumerate(lines, start=1):
         if not text.strip():
             continue
         try:
-            line = PlayedLine.model_validate_json(text)
+            found.append(PlayedLine.model_validate_json(text))
         except ValidationError as error:
             if number == len(lines) and not content.endswith(b"\n") and _is_torn(error):
                 break
-            reason = f"is damaged ({faults_of(error)}); delete the game's folder"
-            raise PlayedError(f"{log}, line {number} {reason}") from error
-        turn = int(line.id.split("-")[0])
-        if not 1 <= turn <= len(panels):
-            raise PlayedError(f"{log}, line {number}: the benchmark has no turn {turn} of this game; delete the folder")
-        turns.append(PlayedTurn(agent, panels[turn - 1], folder / f"{line.id}.mp4", line))
-    return turns
+            raise PlayedError(f"{log}, line {number} is damaged ({faults_of(error)}); {remedy}") from error
+    return found
 
 
 def _is_torn(error: ValidationError) -> bool:

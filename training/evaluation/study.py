@@ -364,7 +364,8 @@ def _result(
 ) -> CriterionResult:
     own = [answer for answer in answers if answer.criterion == criterion.name]
     correlations = judge_agreement(scores, judged, criterion)
-    means = {agent: fmean(each.scores[agent] for each in own) for agent in (own[0].scores if own else ())}
+    by_game = _by_game(scores, f"study_{criterion.name}").values()  # as in figures: games count alike
+    means = {agent: fmean(fmean(game[agent]) for game in by_game) for agent in (own[0].scores if own else ())}
     return CriterionResult(
         **scored(f"study_{criterion.name}", means, ratings_of(own)).model_dump(),
         answers=len(own),

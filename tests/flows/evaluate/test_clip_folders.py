@@ -64,6 +64,12 @@ def test_clips_in_another_order_go_by_their_instructions(tmp_path: Path, benchma
     log.write_text(json.dumps({"id": "0001", "instruction": "she flies"}) + "\n")
     with pytest.raises(PlayedError, match=r'0001.mp4: was played from "she flies".*delete'):
         survey(source, benchmark)
+    (source / "a" / "0001.mp4").rename(source / "a" / "0011.mp4")  # the instruction decides, whatever the number
+    log.write_text(json.dumps({"id": "0011", "instruction": "a 3"}) + "\n")
+    assert {turn: found.path.name for turn, found in survey(source, benchmark).clips["a"].items()} == {3: "0011.mp4"}
+    log.write_text(json.dumps({"id": "0011"}) + "\n")
+    with pytest.raises(PlayedError, match=r"no turn 11 of this game; remove the line"):
+        survey(source, benchmark)
 
 
 def test_lines_are_compared_with_their_panels_where_two_panels_are_asked_for_in_the_same_words(tmp_path: Path) -> None:

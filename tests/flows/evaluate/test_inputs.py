@@ -42,7 +42,7 @@ def test_characters_that_are_not_measured_are_named_with_what_would_bring_them(
 def test_metrics_of_networks_that_are_not_named_are_listed_with_their_options(tmp_path: Path) -> None:
     write_benchmark(tmp_path / "games.jsonl", [Panel(game="a", turn=1, words="They fall asleep")])
     clip, dreamsim, _ = Yardsticks().left_out(read_benchmark(tmp_path / "games.jsonl"))
-    assert clip == "CLIP-I, CLIP-T and CLIP-T^E are not measured: --clip names a CLIP."
+    assert clip == "CLIP-I, CLIP-T, CLIP-T^E and CLIP-T action are not measured: --clip names a CLIP."
     assert dreamsim == "DreamSim is not measured: --dreamsim names the folder of its weights."
 
 

@@ -241,7 +241,22 @@ def test_a_folder_of_clips_that_has_changed_or_is_gone_is_not_brought_in(
     play_all(evaluation, OPTIONS)
     played = {name: [turn.panel.game for turn in evaluation.played(name)] for name in ("first", "second", "third")}
     assert all(games == ["ponyo-01"] for games in played.values()), played
-    assert capsys.readouterr().err.count(f"first: the clips in {first} have changed or are gone") == 2
+    assert capsys.readouterr().err.count(f"first: {first} has changed or is gone; its missing turns stay missing") == 2
+
+
+def test_missing_turns_of_an_agent_whose_weights_have_changed_stay_missing(
+    tmp_path: Path, benchmark: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ours, clips = tmp_path / "ours", tmp_path / "clips"
+    shutil.copytree(brief_baseline("gc"), ours)
+    paint(clips / "ponyo-01" / "1.mp4", (40, 100, 90))
+    begun(tmp_path / "out", benchmark, f"ours={ours}")  # killed before its first turn
+    weights = next(ours.glob("*.safetensors"))
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\0")
+    evaluation = begun(tmp_path / "out", benchmark, f"others={clips}")
+    play_all(evaluation, OPTIONS)
+    assert (len(evaluation.played("ours")), len(evaluation.played("others"))) == (0, 1)
+    assert f"ours: {ours} has changed or is gone; its missing turns stay missing" in capsys.readouterr().err
 
 
 def test_clips_whose_copying_was_stopped_are_brought_in_by_the_next_run(tmp_path: Path, benchmark: Path) -> None:

@@ -206,7 +206,7 @@ def test_without_a_cast_no_reference_is_named_and_the_report_says_so(evaluation:
     assert not any(word in text for text in texts for word in ("sheet", "reference", "(0)", "(none)"))
     assert "no reference sheet was shown: character consistency is likeness between scenes alone" in done.output
     notes = Figures.model_validate_json(evaluation.figures.read_bytes()).notes
-    [note] = [note for note in notes if note.startswith("Judge: m, 3 windows, each in 3 orders of the agents")]
+    [note] = [note for note in notes if note.startswith("Judge: m, 3 windows, each judged 3 times")]
     assert "no reference sheet was shown" in note
 
 

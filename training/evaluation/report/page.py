@@ -174,7 +174,8 @@ def _commands(evaluation: EvaluationFolder) -> dict[str, str]:
     out, request = str(evaluation.path), evaluation.request
     run = ["animegamer", "evaluate", "run", out, "--benchmark", str(evaluation.path / "benchmark.jsonl")]
     for agent in request.agents:
-        run += ["--agent", f"{agent.name}={agent.folder}"]
+        holds = "tokens:" if agent.kind == "tokens" else ""
+        run += ["--agent", f"{agent.name}={holds}{agent.folder}"]
     run += ["--seed", str(request.seed)]
     asked = {name: getattr(request, name) for name in ("steps", "guidance", "sampler")}
     run += [word for name, value in asked.items() if value is not None for word in (f"--{name}", str(value))]
@@ -183,7 +184,7 @@ def _commands(evaluation: EvaluationFolder) -> dict[str, str]:
     return {
         "run": shlex.join([*run, *routed, *request.options]),
         "judge": _judge_command(evaluation),
-        "study": f"animegamer evaluate study {shlex.quote(out)} --results FILES",
+        "study": f"animegamer evaluate study {shlex.quote(out)} --out STUDY --results FILES",
         "report": f"animegamer evaluate report {shlex.quote(out)}",
     }
 
