@@ -93,6 +93,8 @@ class Fork(Record):
             if not (run / "start").exists():
                 with writing(run / "start") as part:
                     shutil.copytree(start.folder, part, copy_function=link_or_copy, dirs_exist_ok=True)
+            elif Checkpoint.open(run / "start").as_start() != now:
+                raise UserError(f"{run / 'start'} is another checkpoint: name a new folder as --out to fork into")
             link_into(run / self.phase, state)
             write_json(run / FORK_NOTE, self.model_dump(mode="json"))
 

@@ -25,6 +25,9 @@ CARD, RECIPE, TRAINED = "README.md", "recipe.json", "trained.json"
 UPLOAD = 'hf upload USER/NAME {out} --repo-type model --exclude ".*"'
 """Command that uploads an exported checkpoint."""
 _TRAINED_BY = {
+    "image-encoder": "image encoder",
+    "stills": "autoencoder, on single frames",
+    "clips": "autoencoder, on clips",
     "warm-up": "shot encoder",
     "joint": "shot encoder and shot decoder",
     "game": "game model",

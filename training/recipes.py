@@ -322,7 +322,7 @@ def _meant(error: ValidationError, whole: Mapping[str, Any]) -> Iterator[str]:
     for fault in error.errors()[:5]:
         if fault["type"] == "extra_forbidden":
             *tables, key = map(str, fault["loc"])
-            known = reduce(lambda table, name: table[name], tables, whole)
+            known: Mapping[str, Any] = reduce(lambda table, name: table.get(name) or {}, tables, whole)
             for close in get_close_matches(key, known.keys() - {key}, n=1, cutoff=0.75):
                 yield f"did you mean {'.'.join([*tables, close])}?"
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -75,9 +76,11 @@ class TrainingRun:
         checkpoint = self._open_matching(self.initial or new)
         if self.initial is None and recipe.autoencoder and not self.fork:
             folder = run_folder.folder / "autoencoder"
-            checkpoint = fit_autoencoder(
-                checkpoint, run_folder.mixture, folder, recipe.autoencoder, run_folder.watch
-            ).checkpoint
+            # processes left by a killed run may still be training in it
+            with held(folder, "animegamer train") if process_number() == 0 else nullcontext():
+                checkpoint = fit_autoencoder(
+                    checkpoint, run_folder.mixture, folder, recipe.autoencoder, run_folder.watch, run_folder.say
+                ).checkpoint
         return checkpoint
 
     def _make_start(self, new: Path) -> None:
@@ -90,15 +93,17 @@ class TrainingRun:
     def features(self) -> Path:
         """Encode all clips with the frozen networks before phase a. Return the folder of the features."""
         self._check_data(*ALL)
-        accelerator = new_accelerator()
-        make_features(self.run_folder, self.recipe, self._prepare(accelerator), FROZEN, accelerator)
+        checkpoint, accelerator = self.start(), new_accelerator()
+        if accelerator.is_main_process:
+            self._note_recipe()
+        make_features(self.run_folder, self.recipe, checkpoint, FROZEN, accelerator)
         return self.run_folder.features
 
     def shot(self) -> Path:
         """Run phase a, warm-up and joint training. Return the folder of the resulting checkpoint."""
         self._check("warm-up", "joint")
+        checkpoint = self.start()  # before the accelerator: the autoencoder's fit has one of another precision
         accelerator = self.run_folder.accelerator(self.recipe.shot.precision, "shot")
-        checkpoint = self._prepare(accelerator)
         checkpoint = self._phase("warm-up", checkpoint, FROZEN, accelerator, partial(shot_phase, "warm-up"))
         # a new accelerator: joint training has its own loss scale
         accelerator = self.run_folder.accelerator(self.recipe.shot.precision, "shot")
@@ -107,15 +112,16 @@ class TrainingRun:
     def game(self) -> Path:
         """Run phase b. Return the folder of the resulting checkpoint."""
         self._check("game")
+        checkpoint = self._previous_checkpoint("game")
         accelerator = self.run_folder.accelerator(self.recipe.game.precision, "game")
         make = partial(self._game_phase, accelerator)
-        return self._phase("game", self._previous_checkpoint("game"), _GAME_FEATURES, accelerator, make).folder
+        return self._phase("game", checkpoint, _GAME_FEATURES, accelerator, make).folder
 
     def adapt(self) -> Path:
         """Run phase c. Return the folder of the resulting checkpoint."""
         self._check("adapt")
-        accelerator = self.run_folder.accelerator(self.recipe.adapt.precision, "adapt")
         checkpoint = self._previous_checkpoint("adapt")
+        accelerator = self.run_folder.accelerator(self.recipe.adapt.precision, "adapt")
         return self._phase("adapt", checkpoint, _PREDICTED, accelerator, adapt_phase).folder
 
     def distill(self) -> Path:
@@ -156,6 +162,7 @@ class TrainingRun:
             if accelerator.is_main_process:
                 folder = self.run_folder.folder
                 PhaseNote.of(folder, self.recipe, config, checkpoint.folder).write(folder / name)
+                self._note_recipe()
             with in_turn():
                 phase = make(self.recipe, checkpoint, config, train, val)
                 phase.network.to(accelerator.device)
@@ -215,12 +222,8 @@ class TrainingRun:
         steps = {name: loop_of(self.recipe, name).steps for name in here}
         return [name for name in here if steps[name] and not self.run_folder.is_done(name, steps[name])]
 
-    def _prepare(self, accelerator: Accelerator) -> Checkpoint:
-        """Return the starting checkpoint; the main process also writes `recipe.json`."""
-        folder, checkpoint = self.run_folder.folder, self.start()
-        if accelerator.is_main_process:
-            write_json(folder / "recipe.json", self.recipe.ingredients())
-        return checkpoint
+    def _note_recipe(self) -> None:
+        write_json(self.run_folder.folder / "recipe.json", self.recipe.ingredients())
 
     def _open_matching(self, folder: Path) -> Checkpoint:
         """Open a checkpoint. UserError if its networks differ from the recipe's; its window is no part of them."""

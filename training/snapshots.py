@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from accelerate import Accelerator
+from accelerate import Accelerator, PartialState
 
 from models.checkpoint import Checkpoint
 from pipeline.core.errors import UserError
@@ -73,6 +73,7 @@ def _phase_of(folder: Path, step: int | None) -> Path:
 
 
 def _write(state: SavedState, snapshot: Path) -> None:
+    PartialState(cpu=True)  # first of all: a phase would choose a GPU, which training may fill
     note, name = PhaseNote.read(state.phase), state.phase.name
     checkpoint, fork = Checkpoint.open(note.started_from(state.phase)), Fork.read(state.phase.parent)
     nothing = Catalog("", (), ())

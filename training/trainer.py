@@ -17,7 +17,6 @@ weights is validated and exported (`training/optimizer.py`).
 Files of a phase:
 
     FOLDER/states/       see training/states.py
-    FOLDER/log/          files of TensorBoard, or of another tracker
     FOLDER/pictures/     pictures of validation
     FOLDER/snapshots/    exports of the phase in progress (`snapshot_every`, `animegamer snapshot`)
     FOLDER/result/       export of the phase after the last step; trained.json in it has one line for each phase so far
@@ -26,6 +25,7 @@ Files of a phase:
 from __future__ import annotations
 
 import hashlib
+import math
 import shutil
 import signal
 import time
@@ -125,6 +125,9 @@ class Trainer:
                 if step == first:  # the first examples can take a minute
                     self._end_if_asked()
                 self._run_step(step, batch, watch)
+            if first == loop.steps:  # the run was stopped between its last state and the validation after it
+                self._found = self._validate()
+                accelerator.log(self._found, step=self.done)
             self.export(self.folder / "result")
         self._end_if_asked()  # no further phase is begun
         return self.folder / "result"
@@ -304,7 +307,8 @@ class Trainer:
             this["forked_from"] = self.origin
         note: dict[str, Any] = {**earlier, "phases": [*earlier["phases"], this]}
         if self._found and self.done == self.loop.steps:
-            found = {name.removeprefix("val/"): value for name, value in self._found.items()}
+            finite = {name: value for name, value in self._found.items() if math.isfinite(value)}  # JSON has no other
+            found = {name.removeprefix("val/"): value for name, value in finite.items()}
             note["validation"] = {**earlier.get("validation", {}), self.phase.name: found}
         write_json(checkpoint / TRAINED, note)
 

@@ -153,6 +153,9 @@ def test_what_cannot_be_forked_is_refused_at_launch(
 def test_a_fork_goes_into_a_new_folder_with_its_sources_recipe(source: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is a run already: name a new folder"):
         Fork.of(source / "joint", source)
+    shutil.copytree(source / "warm-up" / "result", tmp_path / "features" / "start")  # as `train features` leaves it
+    with pytest.raises(UserError, match="start is another checkpoint: name a new folder"):
+        Fork.of(source / "game", tmp_path / "features").make(tmp_path / "features")
     code, said = train("shot", tmp_path / "new", "--fork-from", source / "joint", "--recipe", "full")
     assert code == 1
     assert "leave out --recipe, --ablation and --from" in said

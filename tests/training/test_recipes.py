@@ -87,6 +87,13 @@ def test_a_file_changes_single_keys(tmp_path: Path) -> None:
     assert recipe.model.shot_encoder.variant == "linear"
 
 
+@pytest.mark.parametrize("text", ["[autoencoder]\nmost_clip = 5\n", "[autoencoder.stills]\nstps = 5\n"])
+def test_a_misspelt_key_of_a_section_that_the_recipe_lacks_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "mine.toml").write_text(text)
+    with pytest.raises(UserError, match=r"is not valid \(autoencoder.*not permitted"):
+        read_recipe("full", None, tmp_path / "mine.toml")
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -47,6 +47,7 @@ from models.config import ModelConfig, inside_id
 from models.frames import decode_latents, encode_frames, scaling_factor, to_patches
 from models.hub import quietly
 from models.prompt_batch import TensorBatch
+from models.untrained import Say
 from pipeline.core.errors import UserError
 from pipeline.publish.samples import Split
 from training.config import FitSettings
@@ -238,6 +239,7 @@ def fit_autoencoder(
     folder: Path,
     settings: FitSettings | None = None,
     watch: StepWatcher | None = None,
+    say: Say = lambda _: None,
 ) -> Fitted:
     """Fit the autoencoder of a small checkpoint; a repeated call with the same arguments resumes an interrupted fit.
 
@@ -271,7 +273,7 @@ def fit_autoencoder(
             examples = CropExamples(frames["train"], kind, autoencoder.config.latent_channels, settings.crop, loop.seed)
             network = Reconstruction(autoencoder, settings.divergence, settings.changes)
             phase = AutoencoderPhase(kind, network, examples, measured, settings.pictures, begun)
-            Trainer(phase, loop, folder / kind, accelerator).run(watch)
+            Trainer(phase, loop, folder / kind, accelerator).run(watch, say)
             del autoencoder, network, phase
             release_network(accelerator)
         begun = Checkpoint.open(result)
