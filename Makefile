@@ -166,5 +166,5 @@ constraints-lmdeploy: install-dev  ## resolve the pins of lmdeploy's environment
 		--no-header --no-emit-index-url --upgrade --output-file constraints-lmdeploy.txt
 
 clean:  ## remove the environment and the outputs of the commands above
-	rm -rf .venv .venv-lmdeploy demo demo-eval miniature bench-learning bench-scenes bench-real bench-transitions
+	rm -rf .venv .venv-lmdeploy demo demo-eval miniature bench-learning bench-scenes bench-real bench-transitions bench-overlays distillation
 	git worktree prune

@@ -48,7 +48,11 @@ def build(
         typer.Option(help="`rules` states measured facts, offline; `server` queries an OpenAI-compatible endpoint."),
     ] = None,
     flow: Annotated[
-        str | None, typer.Option(help="Optical flow: `dis` on any CPU, or a ptlflow model such as `memflow`.")
+        str | None,
+        typer.Option(
+            help="Optical flow: `dis` on any CPU, or a ptlflow model such as `memflow`, "
+            "with its weights as `[motion] checkpoint`."
+        ),
     ] = None,
     end: Annotated[float | None, typer.Option(metavar="SECONDS", help="Use each film only up to this time.")] = None,
     runner: Annotated[
@@ -74,7 +78,7 @@ def build(
 
         animegamer build ponyo.mkv films/ more/*.mkv --cast cast/ --out data/
 
-    Exit code: 0 success, 1 nothing could be built, 2 built with the failures listed.
+    Exit code: 0 success, 1 nothing could be built, 2 built with the failures listed, or a wrong command line.
     """
     settings = _override(load_config(config), captioner, flow, end, runner)
     request = checked_request(films=tuple(films), out=out, cast=cast, config=settings, until=until, ask_again=ask_again)

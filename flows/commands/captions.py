@@ -49,7 +49,10 @@ def caption_server(
         str | None, typer.Option(help="Commit of the model's repository. 48gb needs it. [default: pinned]")
     ] = None,
     settings: Annotated[
-        Path | None, typer.Option(help="File for the settings of a build with this server, written once it answers.")
+        Path | None,
+        typer.Option(
+            help="File for the settings of a build on this machine with this server, written once it answers."
+        ),
     ] = None,
     environment: Annotated[
         Path, typer.Option(help="Environment of lmdeploy, as `make lmdeploy-env` makes it.", show_default=False)

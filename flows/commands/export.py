@@ -80,7 +80,7 @@ def export(
 
         animegamer export data/ --for huggingface --out hub/
 
-        animegamer export run/ --for huggingface --out hub/
+        animegamer export run/ --for huggingface --out hub-model/
 
     You can run the command again: it writes only what has changed, and resumes an interrupted export. Clips are hard
     links to the dataset's files if the disk allows it. With a trained run or a checkpoint in place of a dataset, the

@@ -46,7 +46,8 @@ def new_checkpoint(
         ),
     ] = None,
     agent: Annotated[
-        AgentName | None, typer.Option(help="Write this baseline instead of the model; `gsc` needs no training.")
+        AgentName | None,
+        typer.Option(help="Write this baseline instead of the model; `gsc` with `--size full` needs no training."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of everything that is initialised at random.")] = 0,
 ) -> None:

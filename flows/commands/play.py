@@ -50,7 +50,12 @@ def play(
     game: Annotated[
         Path | None, typer.Option(help="Text file with one instruction per line; `#` starts a comment line.")
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the shots and the log.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="Folder for the shots and the log; with --serve, of all games [default: games/]."
+        ),
+    ] = None,
     agent: Annotated[AgentName | None, typer.Option(help="Play a baseline instead of the model. Needs --game.")] = None,
     serve: Annotated[bool, typer.Option("--serve", help="Serve a page to play on, on this machine only.")] = False,
     port: Port = 8731,

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 RecipeOption = Annotated[
     RecipeName | None,
     typer.Option(
-        help="Recipe: `tiny` (default, for a CPU), `full` (the paper's, for 80 GB), `card24` (for 24 GB), ..."
+        help="Recipe: `tiny` (default, for a CPU), `full` (for 80 GB), `paper` (`full`, closer to the paper), "
+        "`card24` (for 24 GB), ..."
     ),
 ]
 STOPPED = """\
@@ -104,11 +105,11 @@ def train(
     run/PHASE/result, pictures to run/PHASE/pictures, figures to run/log (`tensorboard --logdir run/log`).
     """
     if tried and (fork_from or part in ("features", "gc", "gfc")):
-        raise typer.BadParameter("--try goes with shot, game, adapt, all or distill, and not with --fork-from")
+        raise UserError("--try goes with shot, game, adapt, all or distill, and not with --fork-from")
     if not accelerate and (machine_rank is not None or main_address):
-        raise typer.BadParameter("--machine-rank and --main-address go with --accelerate")
+        raise UserError("--machine-rank and --main-address go with --accelerate")
     if fork_from and part in ("gc", "gfc"):
-        raise typer.BadParameter("--fork-from goes with the phases of the model, not with a baseline")
+        raise UserError("--fork-from goes with the phases of the model, not with a baseline")
     need_networks()
     try:
         request = TrainRequest(

@@ -94,7 +94,8 @@ def print_estimate(plan: Plan) -> int:
 
 def _episode_table(films: Iterable[Film], left_out: Mapping[str, Sequence[Stretch]]) -> Table:
     """Return the films with the series and numbers that were read from their names, and the stretches to leave out."""
-    table = Table("film", "series", "season", "episode", "left out", box=None, pad_edge=False, header_style="bold")
+    columns = (Column(name, overflow="fold") for name in ("film", "series", "season", "episode", "left out"))
+    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
     for film in films:
         stretches = ", ".join(
             f"{one.reason} {clock(one.start_seconds)}-{clock(one.end_seconds)}" for one in left_out[film.film_id]

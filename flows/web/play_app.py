@@ -133,7 +133,7 @@ def serve(
     """Serve the game page of a checkpoint on this machine until Ctrl-C or SIGTERM.
 
     Args:
-        out: each game is stored in a folder under `OUT/games`.
+        out: folder of all games.
         port: port on 127.0.0.1; 0 is any free port.
         rules: of the games on the page; None: the values are the model's, and nothing else is at stake.
 
@@ -145,7 +145,7 @@ def serve(
         say("loading the networks")
         engine = Engine.load(checkpoint, options)
         settings = GameSettings.of(opened, options)
-        games = Games(out / "games", engine, settings, partial(instruction_ids, engine.tokenizer))
+        games = Games(out, engine, settings, partial(instruction_ids, engine.tokenizer))
         say(f"play at {address_of(listener)}   Ctrl-C stops")
         if browse and has_display():
             webbrowser.open(address_of(listener))

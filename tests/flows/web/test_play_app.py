@@ -154,5 +154,5 @@ def test_a_real_engine_is_served_and_stops_cleanly(tmp_path: Path) -> None:
         rest = process.communicate(timeout=30)[1]
     assert rest == "stopped; every game is kept\n"
     assert process.returncode == 0
-    log = (tmp_path / "games" / player.game / "turns.jsonl").read_text().splitlines()
+    log = (tmp_path / player.game / "turns.jsonl").read_text().splitlines()
     assert [json.loads(line)["id"] for line in log][:2] == ["0001", "0002"]
