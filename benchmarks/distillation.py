@@ -208,7 +208,10 @@ def main() -> None:
     given.out.mkdir(parents=True, exist_ok=True)
     figures: dict[str, dict[str, Any]] = {}
     with Bars().watching():
-        for player, turns in (*((each, given.turns) for each in whole), *((each, given.few) for each in few)):
+        for player, turns in (
+            *((each, given.turns) for each in whole),
+            *((each, min(given.few, given.turns)) for each in few),
+        ):
             path, made_from = given.out / f"{player.name}.json", {**shared, **player.made_from, "turns": turns}
             seeds = SEEDS if player in whole else 1
             found = _play(player, path, made_from, stories, recogniser, seeds)

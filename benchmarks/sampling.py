@@ -113,7 +113,7 @@ def shown(recogniser: Recogniser, asked: Sequence[Asked], turns: Sequence[Turn])
     """Share of the turns whose character, motion and place are named as asked."""
     names = [recogniser.name(torch.from_numpy(turn.frames_THWC[None]))[0] for turn in turns]
     right = (
-        (found.actor, found.what, found.where) == (one.character, one.motion, _named(one.place))
+        found.follows([one.character], _named(one.place), one.motion)["as asked"]
         for found, one in zip(names, asked, strict=True)
     )
     return mean(right)

@@ -89,7 +89,7 @@ def values_of(shown: Shown, named: Named, window: int) -> dict[str, float]:
 
 
 def _kinds(turn: ScriptedTurn) -> Sequence[str]:
-    """Return what the training data lacks of a turn's scene; of scenes without held-out pairs, whether it has them."""
+    """Return the held-out pairs of a turn's scene; of scenes without any, whether the training data has the scene."""
     return turn.facts.held_out or (("repeated scene",) if turn.repeated else ("new scene",))
 
 

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from examples.miniature.dataset import TRAINED
 from examples.miniature.encoders import FITTED, LearningCurve
 from examples.miniature.games import SETS
-from examples.miniature.recogniser_network import HEIGHT, LABELS, ONE_OF, WIDTH, Field, Recogniser, loss_of
+from examples.miniature.recogniser_network import HEIGHT, LABELS, ONE_OF, WIDTH, Field, Recogniser, loss_of, seen_acting
 from examples.miniature.truth import SceneFacts, Truths
 from flows.console.terminal import say
 from models.acceleration import arrange
@@ -225,7 +225,7 @@ def accuracy(recogniser: Recogniser, clips: LabelledClips) -> dict[str, float]:
     right: dict[str, list[Tensor]] = {field: [] for field in LABELS}
     for start in range(0, len(clips), _AT_ONCE):
         part = clips.some(range(start, min(start + _AT_ONCE, len(clips))))
-        for field, logits_BK in recogniser(part.frames_BTHWC.to(device)).items():
+        for field, logits_BK in seen_acting(recogniser(part.frames_BTHWC.to(device))).items():
             truth = part.truth[field].to(device)
             if field in ONE_OF:
                 right[field].append(logits_BK.argmax(dim=1) == truth)

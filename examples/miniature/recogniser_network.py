@@ -102,7 +102,7 @@ class Recogniser(nn.Module):
         return [
             Named(**{field: self._answer(field, logits_BK[row]) for field, logits_BK in logits.items()})
             for some_BTHWC in torch.split(frames_BTHWC, _AT_ONCE)
-            for logits in (self(some_BTHWC),)
+            for logits in (seen_acting(self(some_BTHWC)),)
             for row in range(len(some_BTHWC))
         ]
 
@@ -128,6 +128,13 @@ class Recogniser(nn.Module):
         if len(labels) == 1:
             return bool(logits_K[0] > 0)
         return frozenset(name for name, value in zip(labels, logits_K.tolist(), strict=True) if value > 0)
+
+
+def seen_acting(logits: Mapping[Field, Tensor]) -> dict[Field, Tensor]:
+    """Return the logits without actors that are not seen: if anybody is seen, one of them acts."""
+    seen_BK = logits["who"] > 0  # labels of both fields are the characters
+    unseen_BK = ~seen_BK & seen_BK.any(dim=1, keepdim=True)
+    return {**logits, "actor": logits["actor"].masked_fill(unseen_BK, -torch.inf)}
 
 
 def loss_of(logits: Mapping[Field, Tensor], truth: Mapping[Field, Tensor]) -> dict[str, Tensor]:

@@ -12,7 +12,7 @@ import torch
 from examples.miniature.dataset import ANY_PAIRS, MORE, build_datasets, films_of
 from examples.miniature.encoders import FITTED
 from examples.miniature.recogniser import LabelledClips, accuracy, labels_of, train_recogniser
-from examples.miniature.recogniser_network import HEIGHT, LABELS, WIDTH, Recogniser, loss_of
+from examples.miniature.recogniser_network import HEIGHT, LABELS, WIDTH, Recogniser, loss_of, seen_acting
 from examples.miniature.truth import SceneFacts
 from examples.world.characters import CAST
 from examples.world.puppet_motions import COAT_ON
@@ -101,7 +101,13 @@ def test_a_recogniser_learns_a_few_clips_once_and_says_how_well(tmp_path: Path) 
 
 
 def test_a_recogniser_of_another_world_keeps_its_labels(tmp_path: Path) -> None:
-    other = Recogniser({**LABELS, "actor": ("Nobody", "Somebody")})
+    other = Recogniser({**LABELS, **dict.fromkeys(("who", "actor"), ("Nobody", "Somebody"))})
     other.save(tmp_path, other.state_dict())
     (named,) = Recogniser.open(tmp_path).name(torch.zeros(1, 17, HEIGHT, WIDTH, 3, dtype=torch.uint8))
     assert named.actor in {"Nobody", "Somebody"}
+
+
+def test_an_actor_is_somebody_who_is_seen_if_anybody_is() -> None:
+    who_BK, actor_BK = torch.tensor([[-1.0, 2.0, 1.0], [-1.0, -2.0, -3.0]]), torch.tensor([[9.0, 1.0, 2.0]] * 2)
+    actors_B = seen_acting({"who": who_BK, "actor": actor_BK})["actor"].argmax(dim=1)
+    assert actors_B.tolist() == [2, 0]
