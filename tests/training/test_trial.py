@@ -58,7 +58,7 @@ def test_the_command_tries_all_phases_and_writes_nothing(tmp_path: Path) -> None
     lines = [line for line in told.stdout.splitlines() if " a step, " in line]
     assert [line.partition(":")[0] for line in lines] == ["warm-up", "joint", "game", "adapt"]
     assert not (tmp_path / "run").exists()
-    assert CliRunner().invoke(app, [*command[:1], "gc", *command[2:]]).exit_code == 2
+    assert CliRunner().invoke(app, [*command[:1], "gc", *command[2:]]).exit_code == 1
 
 
 TWO = """
