@@ -26,7 +26,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
 from os import PathLike
 from typing import Any
 
@@ -310,14 +309,7 @@ def rotary_positions(transformer: CogVideoXTransformer3DModel, device: torch.dev
     if not config.use_rotary_positional_embeddings:
         return None
     frames, _, height, width = latent_shape(transformer)
-    patches = (height // config.patch_size, width // config.patch_size)
-    return _rotary_table(config.attention_head_dim, frames, patches, device)
-
-
-@lru_cache(maxsize=4)
-def _rotary_table(
-    head_width: int, frames: int, patches: tuple[int, int], device: torch.device
-) -> tuple[Tensor, Tensor]:
+    patches, head_width = (height // config.patch_size, width // config.patch_size), config.attention_head_dim
     cosines_PD, sines_PD = get_3d_rotary_pos_embed(head_width, ((0, 0), patches), patches, frames, device=device)
     return cosines_PD, sines_PD
 
