@@ -29,8 +29,6 @@ from prompts.what_replies import read_number, read_words, tag_values
 LEVELS = (1, 2, 3, 4, 5)
 _STORY_TAGS = ("S", "MD", "EV", "ML", "MA", "SC", "ET", "ST")
 _PANEL = re.compile(r"<\s*S\s*>", re.I)
-_MOST_PANELS = 100
-"""Most JSON objects that are read; a story has up to 50 panels."""
 _MOST_FAULTS = 6
 """Faults named in one message; a reply that is wrong throughout is not quoted back in full."""
 CRITERIA = ("OA", "TA", "CONC", "CHAC", "EC", "VC")
@@ -103,7 +101,7 @@ def _panels(plain: str) -> list[Mapping[str, list[str]]]:
     marks = [mark.start() for mark in _PANEL.finditer(plain)]
     if marks:
         return [tag_values(plain[start:end]) for start, end in zip(marks, [*marks[1:], len(plain)], strict=True)]
-    rows = ({key.upper(): as_text(value) for key, value in row.items()} for row in objects(plain, _MOST_PANELS))
+    rows = ({key.upper(): as_text(value) for key, value in row.items()} for row in objects(plain))
     return [{tag: [row[tag]] if tag in row else [] for tag in _STORY_TAGS} for row in rows if "S" in row]
 
 

@@ -16,7 +16,8 @@ COUNT_WORDS = (
     *("seven", "eight", "nine", "ten", "eleven", "twelve"),
 )
 _LONGEST_REPLY = 20_000
-_MOST_OBJECTS = 20
+_MOST_OBJECTS = 100
+"""Most JSON objects that are read; a story has one for each of up to 50 panels."""
 _MOST_LEVELS = 50
 SAYS_NONE = {
     *("none", "null", "n/a", "na", "nothing", "nobody", "noone", "no one", "no-one", "empty"),
@@ -42,13 +43,13 @@ def fold(text: str) -> str:
     return _NOISE.sub(" ", unicodedata.normalize("NFKC", html.unescape(text)).translate(_LOOK_ALIKES))
 
 
-def objects(plain: str, most: int = _MOST_OBJECTS) -> Iterator[dict[str, Any]]:
+def objects(plain: str) -> Iterator[dict[str, Any]]:
     """Yield the JSON objects in a text, except those nested too deeply.
 
     Half of a surrogate pair, which JSON can spell and no file can hold, becomes a replacement character.
     """
     decoder, end = json.JSONDecoder(), 0
-    for brace in list(re.finditer(r"\{", plain))[:most]:
+    for brace in list(re.finditer(r"\{", plain))[:_MOST_OBJECTS]:
         if brace.start() < end:
             continue
         try:

@@ -177,8 +177,9 @@ def test_json_with_a_panel_per_object_is_understood() -> None:
     panel = (
         '{"S": ["Ponyo", "Sosuke"], "MD": "runs", "EV": "shore", "ML": 4, "MA": "quick", "SC": 1, "ET": 0, "ST": -1}'
     )
-    read = parse_story(f"[{panel}, {panel}]", "Ponyo", ["Sosuke"], 2)
-    assert read == (StoryPanel(("Ponyo", "Sosuke"), "run", "shore", 4, "quickly", 1, 0, -1),) * 2
+    for panels in (2, 50):
+        read = parse_story(f"[{', '.join([panel] * panels)}]", "Ponyo", ["Sosuke"], panels)
+        assert read == (StoryPanel(("Ponyo", "Sosuke"), "run", "shore", 4, "quickly", 1, 0, -1),) * panels
 
 
 @pytest.mark.parametrize(
