@@ -15,7 +15,7 @@ import hashlib
 import re
 import shutil
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -31,12 +31,13 @@ from pipeline.core.plain_text import first_few
 from pipeline.core.records import RecordError
 from pipeline.video.clip_files import ClipShape, clip_shape, read_frames, write_clip
 from training.evaluation.benchmark import Benchmark, BenchmarkGame
-from training.evaluation.played import PlayedError, PlayedLine, read_lines
+from training.evaluation.played import PlayedError, PlayedLine, no_turn, read_lines
 
 FPS = Fraction(8)
 """Frame rate of the clips that are compared."""
 MOST_NAMED = 5
 """Games named in a note; more are counted."""
+_REMEDY = "mend or remove the line"
 _NUMBER = re.compile(r"(\d{1,9})$")
 
 
@@ -102,33 +103,31 @@ def bring_in(source: Path, benchmark: Benchmark, target: Path) -> None:
 
 def _clips_by_turn(folder: Path, game: BenchmarkGame) -> dict[int, Found]:
     if (folder / "turns.jsonl").exists():
-        turns = _in_order(folder, game, read_lines(folder, "mend or remove the line"))
+        turns = _in_order(folder, game, read_lines(folder, _REMEDY))
     else:
         turns = {turn: (path, PlayedLine(id=f"{turn:04d}")) for turn, path in _numbered(folder, game).items()}
     return {turn: Found(path, _checked(path), line) for turn, (path, line) in turns.items()}
 
 
-def _in_order(folder: Path, game: BenchmarkGame, lines: Sequence[PlayedLine]) -> dict[int, tuple[Path, PlayedLine]]:
+def _in_order(folder: Path, game: BenchmarkGame, lines: Mapping[int, PlayedLine]) -> dict[int, tuple[Path, PlayedLine]]:
     """Assign the lines of a log to turns: by instruction if every line has one and all panels differ, else by id."""
     asked = [panel.instruction for panel in game.panels]
-    if len(set(asked)) < len(asked) or not all(line.instruction for line in lines):
+    if len(set(asked)) < len(asked) or not all(line.instruction for line in lines.values()):
         return _by_ids(folder, game, lines)
-    for line in lines:
+    for line in lines.values():
         if line.instruction not in asked:
             raise PlayedError(
                 f'{_clip(folder, line)}: was played from "{line.instruction}", which the benchmark does not ask for in '
                 f"game {game.name}; play the benchmark's instructions, or delete {folder / 'turns.jsonl'} to go by the "
                 "names"
             )
-    return {asked.index(line.instruction or "") + 1: (_clip(folder, line), line) for line in lines}
+    return {asked.index(line.instruction or "") + 1: (_clip(folder, line), line) for line in lines.values()}
 
 
-def _by_ids(folder: Path, game: BenchmarkGame, lines: Sequence[PlayedLine]) -> dict[int, tuple[Path, PlayedLine]]:
-    for line in lines:
+def _by_ids(folder: Path, game: BenchmarkGame, lines: Mapping[int, PlayedLine]) -> dict[int, tuple[Path, PlayedLine]]:
+    for number, line in lines.items():
         if not 1 <= line.turn <= len(game.panels):
-            raise PlayedError(
-                f"{folder / 'turns.jsonl'}: the benchmark has no turn {line.turn} of this game; remove the line"
-            )
+            raise no_turn(folder, number, line, _REMEDY)
         asked = game.panels[line.turn - 1].instruction
         if line.instruction and line.instruction != asked:
             raise PlayedError(
@@ -136,7 +135,7 @@ def _by_ids(folder: Path, game: BenchmarkGame, lines: Sequence[PlayedLine]) -> d
                 f'"{asked}" in turn {line.turn}; number the clips and lines in its order, or '
                 f"delete {folder / 'turns.jsonl'} to go by the names"
             )
-    return {line.turn: (_clip(folder, line), line) for line in sorted(lines, key=lambda line: line.turn)}
+    return {line.turn: (_clip(folder, line), line) for line in sorted(lines.values(), key=lambda line: line.turn)}
 
 
 def _clip(folder: Path, line: PlayedLine) -> Path:

@@ -81,15 +81,21 @@ def read_game(agent: str, panels: Sequence[Panel], folder: Path) -> list[PlayedT
         DiskError: the log cannot be read.
     """
     turns, remedy = [], "delete the game's folder, and it is played again"
-    for line in read_lines(folder, remedy):
+    for number, line in read_lines(folder, remedy).items():
         if not 1 <= line.turn <= len(panels):
-            raise PlayedError(f"{folder / 'turns.jsonl'}: the benchmark has no turn {line.turn} of this game; {remedy}")
+            raise no_turn(folder, number, line, remedy)
         turns.append(PlayedTurn(agent, panels[line.turn - 1], folder / f"{line.id}.mp4", line))
     return turns
 
 
-def read_lines(folder: Path, remedy: str) -> list[PlayedLine]:
-    """Return the lines of a game's log, in order; none without a log.
+def no_turn(folder: Path, number: int, line: PlayedLine, remedy: str) -> PlayedError:
+    """Return the error of a line whose turn the benchmark's game does not have."""
+    where = f"{folder / 'turns.jsonl'}, line {number}"
+    return PlayedError(f"{where}: the benchmark has no turn {line.turn} of this game; {remedy}")
+
+
+def read_lines(folder: Path, remedy: str) -> dict[int, PlayedLine]:
+    """Return the lines of a game's log by their number, in order; none without a log.
 
     An incomplete last line, left by a killed process, is ignored. A complete last line needs no newline.
 
@@ -103,12 +109,12 @@ def read_lines(folder: Path, remedy: str) -> list[PlayedLine]:
     log = folder / "turns.jsonl"
     with disk_errors(log):
         content = log.read_bytes() if log.exists() else b""
-    found, lines = [], content.splitlines()
+    found, lines = dict[int, PlayedLine](), content.splitlines()
     for number, text in enumerate(lines, start=1):
         if not text.strip():
             continue
         try:
-            found.append(PlayedLine.model_validate_json(text))
+            found[number] = PlayedLine.model_validate_json(text)
         except ValidationError as error:
             if number == len(lines) and not content.endswith(b"\n") and _is_torn(error):
                 break

@@ -68,7 +68,7 @@ def test_clips_in_another_order_go_by_their_instructions(tmp_path: Path, benchma
     log.write_text(json.dumps({"id": "0011", "instruction": "a 3"}) + "\n")
     assert {turn: found.path.name for turn, found in survey(source, benchmark).clips["a"].items()} == {3: "0011.mp4"}
     log.write_text(json.dumps({"id": "0011"}) + "\n")
-    with pytest.raises(PlayedError, match=r"no turn 11 of this game; remove the line"):
+    with pytest.raises(PlayedError, match=r"line 1: .* no turn 11 of this game; mend or remove the line"):
         survey(source, benchmark)
 
 

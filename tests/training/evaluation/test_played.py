@@ -40,7 +40,7 @@ def test_every_complete_line_is_a_turn_and_a_torn_one_is_none(tmp_path: Path, lo
         (b'{"id": "0001"}\n{"id": "00\n', r"turns.jsonl, line 2 is damaged .* delete"),
         (b'{"id": "0001"}\n\n{"id": "00\n{"id": "0003"}', "line 3 is damaged"),
         (b'{"id": "0001", "level": 9}', "line 1 is damaged .*level"),
-        (b'{"id": "0004"}', "turns.jsonl: the benchmark has no turn 4"),
+        (b'{"id": "0004"}', "line 1: the benchmark has no turn 4"),
     ],
 )
 def test_damaged_lines_are_named(tmp_path: Path, log: bytes, said: str) -> None:
