@@ -103,7 +103,7 @@ def run(
     with importing():
         from flows.evaluate.run import run_evaluation
 
-    with stoppable("try --offload"), Bars().watching():
+    with stoppable(), Bars().watching():
         evaluation = run_evaluation(out, benchmark, agent, options, seed, yardsticks, endpoint)
     _print_figures(evaluation, yardsticks)
     typer.echo(out / "report.html")

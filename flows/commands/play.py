@@ -218,7 +218,7 @@ def _check_paths(checkpoint: Path | None, game: Path | None, out: Path | None, a
 
 
 @contextmanager
-def stoppable(remedy: str = "try --tiled, or --offload") -> Iterator[None]:
+def stoppable() -> Iterator[None]:
     """Report a full GPU memory with its remedy, and exit with code 130 on Ctrl-C."""
     with importing():
         import torch
@@ -226,7 +226,7 @@ def stoppable(remedy: str = "try --tiled, or --offload") -> Iterator[None]:
     try:
         yield
     except torch.OutOfMemoryError as error:
-        raise UserError(f"the GPU's memory is full: {remedy}") from error
+        raise UserError("the GPU's memory is full: try --offload") from error
     except KeyboardInterrupt:
         say(STOPPED, "yellow")
         raise typer.Exit(130) from None
