@@ -12,7 +12,6 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -76,11 +75,9 @@ class TrainingRun:
         checkpoint = self._open_matching(self.initial or new)
         if self.initial is None and recipe.autoencoder and not self.fork:
             folder = run_folder.folder / "autoencoder"
-            # processes left by a killed run may still be training in it
-            with held(folder, "animegamer train") if process_number() == 0 else nullcontext():
-                checkpoint = fit_autoencoder(
-                    checkpoint, run_folder.mixture, folder, recipe.autoencoder, run_folder.watch, run_folder.say
-                ).checkpoint
+            checkpoint = fit_autoencoder(
+                checkpoint, run_folder.mixture, folder, recipe.autoencoder, run_folder.watch, run_folder.say
+            ).checkpoint
         return checkpoint
 
     def _make_start(self, new: Path) -> None:

@@ -27,6 +27,7 @@ Letters of the shapes: N clips, B batch, T frames or latent frames, H W pixels o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -48,6 +49,7 @@ from models.frames import decode_latents, encode_frames, scaling_factor, to_patc
 from models.hub import quietly
 from models.prompt_batch import TensorBatch
 from models.untrained import Say
+from pipeline.core.atomic import held
 from pipeline.core.errors import UserError
 from pipeline.publish.samples import Split
 from training.config import FitSettings
@@ -256,30 +258,36 @@ def fit_autoencoder(
     _refuse_published(checkpoint)
     for kind in _KINDS:
         check_batch(f"autoencoder.{kind}", getattr(settings, kind), process_count())
-    accelerator, begun = _accelerator(settings), checkpoint
-    _claim(folder, checkpoint, data, settings)
-    frames = {split: read_frames(data, split, checkpoint.config, settings.most_clips) for split in data.splits}
-    measured = {
-        split: clips_NTHWC[spread(len(clips_NTHWC), settings.measured)] for split, clips_NTHWC in frames.items()
-    }
-    before = _mean_psnr(checkpoint, measured)
-    for kind in _KINDS:
-        loop, result = getattr(settings, kind), folder / kind / "result"
-        if not loop.steps:
-            continue
-        if not result.exists():
+    accelerator = _accelerator(settings)
+    # Lock the folder: processes left by a killed call may still be training in it.
+    with held(folder, "the autoencoder's fit") if accelerator.is_main_process else nullcontext():
+        begun = checkpoint
+        _claim(folder, checkpoint, data, settings)
+        frames = {split: read_frames(data, split, checkpoint.config, settings.most_clips) for split in data.splits}
+        measured = {
+            split: clips_NTHWC[spread(len(clips_NTHWC), settings.measured)] for split, clips_NTHWC in frames.items()
+        }
+
+        def phase_of(kind: Kind, begun: Checkpoint) -> AutoencoderPhase:
             autoencoder = with_cheap_stills(begun.autoencoder(accelerator.device, torch.float32)).requires_grad_(True)
             arrange(autoencoder, frozen_dtype(settings.precision))
-            examples = CropExamples(frames["train"], kind, autoencoder.config.latent_channels, settings.crop, loop.seed)
+            channels, seed = autoencoder.config.latent_channels, getattr(settings, kind).seed
+            examples = CropExamples(frames["train"], kind, channels, settings.crop, seed)
             network = Reconstruction(autoencoder, settings.divergence, settings.changes)
-            phase = AutoencoderPhase(kind, network, examples, measured, settings.pictures, begun)
-            Trainer(phase, loop, folder / kind, accelerator).run(watch, say)
-            del autoencoder, network, phase
-            release_network(accelerator)
-        begun = Checkpoint.open(result)
-    after = _mean_psnr(begun, measured)
-    sheet = folder / "clips" / "pictures" / f"step-{settings.clips.steps:08d}" / "sheet.png"
-    return Fitted(begun, before, after, scaling_factor(begun.autoencoder()), sheet)
+            return AutoencoderPhase(kind, network, examples, measured, settings.pictures, begun)
+
+        before = _mean_psnr(checkpoint, measured)
+        for kind in _KINDS:
+            loop, result = getattr(settings, kind), folder / kind / "result"
+            if not loop.steps:
+                continue
+            if not result.exists():
+                Trainer(phase_of(kind, begun), loop, folder / kind, accelerator).run(watch, say)
+                release_network(accelerator)
+            begun = Checkpoint.open(result)
+        after = _mean_psnr(begun, measured)
+        sheet = folder / "clips" / "pictures" / f"step-{settings.clips.steps:08d}" / "sheet.png"
+        return Fitted(begun, before, after, scaling_factor(begun.autoencoder()), sheet)
 
 
 def read_frames(source: str | Path | Mixture, split: Split, config: ModelConfig, most: int) -> Tensor:

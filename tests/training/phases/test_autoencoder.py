@@ -6,21 +6,24 @@ import gc
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from accelerate import Accelerator
 from diffusers import AutoencoderKLCogVideoX
 from torch.distributions import Normal, kl_divergence
 
 from models.checkpoint import Checkpoint
 from models.checkpoint_writer import save_config
 from models.config import Base, inside_id
+from pipeline.core.atomic import HeldError, held
 from pipeline.core.config import ShardSettings
 from pipeline.core.errors import UserError
 from pipeline.publish.shards import write_shards
 from tests.support.datasets.made_dataset import make_dataset
-from tests.support.networks.small_run import small_recipe, small_run, start
+from tests.support.networks.small_run import small_dataset, small_recipe, small_run, start
 from tests.support.networks.tiny_models import (
     brief_checkpoint,
     change_image_encoder,
@@ -39,6 +42,8 @@ from training.phases.autoencoder import (
     read_frames,
     with_cheap_stills,
 )
+from training.run import TrainingRun
+from training.run_folder import RunFolder
 from training.trainer import StepReport
 
 
@@ -185,6 +190,28 @@ def test_a_fit_leaves_no_network_in_memory_and_is_not_of_another_image_encoder(t
     change_image_encoder(start.folder)
     with pytest.raises(UserError, match="was begun with another encoder: name another --out"):
         fit_autoencoder(start, dataset, tmp_path / "run", settings)
+
+
+def test_a_folder_that_another_process_fits_in_is_left_alone(tmp_path: Path, dataset: Path) -> None:
+    start = Checkpoint.open(tiny_checkpoint())
+    with held(tmp_path, "another fit"), pytest.raises(HeldError, match="another fit"):
+        fit_autoencoder(start, dataset, tmp_path, brief_fit("no"))
+    assert not (tmp_path / "made_from.json").exists()
+
+
+@pytest.mark.slow
+def test_phases_after_a_fit_have_their_own_precision(tmp_path: Path) -> None:
+    seen = dict[str, str]()
+
+    class Noting(TrainingRun):
+        def _phase(self, name: str, checkpoint: Checkpoint, *given: Any) -> Checkpoint:
+            (accelerator,) = (each for each in given if isinstance(each, Accelerator))
+            seen[name] = accelerator.mixed_precision
+            return checkpoint
+
+    recipe = small_recipe(autoencoder=brief_fit("bf16").model_dump(mode="json"), shot={"precision": "no"})
+    Noting(RunFolder(tmp_path, str(small_dataset())), recipe).shot()
+    assert seen == {"warm-up": "no", "joint": "no"}
 
 
 @pytest.mark.nightly
