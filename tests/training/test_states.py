@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import resource
 import shutil
 import signal
@@ -21,7 +23,7 @@ from torch import Tensor, nn
 
 import training.states
 from pipeline.core.errors import UserError
-from tests.training.test_trainer import Line, Rows, Sum, loop, same, trained
+from tests.training.test_trainer import KilledError, Line, Rows, Sum, loop, same, trained
 from training.phase_folder import newest
 from training.processes import new_accelerator
 from training.states import StateWriter, load_state
@@ -42,6 +44,23 @@ def test_a_state_is_that_of_its_step_although_training_goes_on(tmp_path: Path) -
     load_state(tmp_path, 1, found)
     assert found["network"]["weight"].eq(1.0).all()
     assert found["skips"] == {"total": 1}
+
+
+def test_a_run_killed_in_its_last_validation_ends_with_that_validation(tmp_path: Path) -> None:
+    class Killed(Sum):
+        def validate(self, *_: object) -> dict[str, float]:
+            raise KilledError
+
+    class Infinite(Sum):
+        def validate(self, *given: Any) -> dict[str, float]:
+            return {**super().validate(*given), "overflown": math.inf}
+
+    with pytest.raises(KilledError):
+        trained(tmp_path, loop(validate_every=50), Killed())
+    assert newest(tmp_path / "states") == 20
+    trained(tmp_path, loop(validate_every=50), Infinite())
+    noted = json.loads((tmp_path / "result" / "trained.json").read_text())["validation"]["sum"]
+    assert noted.keys() == {"weight"}, "JSON has no number for what is not finite"
 
 
 def test_old_states_are_removed_and_partial_states_ignored(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import multiprocessing
 import os
@@ -131,23 +130,6 @@ def test_a_run_stopped_anywhere_is_resumed_to_the_bit(tmp_path: Path, decay: flo
             trained(tmp_path / "stopped", settings, Sum(Line(outputs), before_step=step))
     assert newest(tmp_path / "stopped" / "states") == 10
     assert same(trained(tmp_path / "stopped", settings, Sum(Line(outputs))), whole)
-
-
-def test_a_run_killed_in_its_last_validation_ends_with_that_validation(tmp_path: Path) -> None:
-    class Killed(Sum):
-        def validate(self, *_: object) -> dict[str, float]:
-            raise KilledError
-
-    class Infinite(Sum):
-        def validate(self, *given: Any) -> dict[str, float]:
-            return {**super().validate(*given), "overflown": math.inf}
-
-    with pytest.raises(KilledError):
-        trained(tmp_path, loop(validate_every=50), Killed())
-    assert newest(tmp_path / "states") == 20
-    trained(tmp_path, loop(validate_every=50), Infinite())
-    noted = json.loads((tmp_path / "result" / "trained.json").read_text())["validation"]["sum"]
-    assert noted.keys() == {"weight"}, "JSON has no number for what is not finite"
 
 
 @pytest.mark.parametrize(("sent", "name"), [(signal.SIGTERM, "SIGTERM"), (signal.SIGINT, "Ctrl-C")])
