@@ -5,8 +5,8 @@
 Single turns are asked of the model, each of another character, motion, place and level, drawn at random. The shot
 tokens of a turn do not depend on its frames, so every setting draws the same turns, from the same noise. A setting is
 compared with 50 steps of its own sampler (PSNR), and the motion level drawn, measured as an evaluation does, with the
-level asked. The recogniser of the world in miniature gives the share of shots that show what was asked. Ctrl-C prints
-the rows so far.
+level predicted. The recogniser of the world in miniature gives the share of shots that show what was asked. Ctrl-C
+prints the rows so far.
 """
 
 from __future__ import annotations

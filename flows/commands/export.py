@@ -84,7 +84,7 @@ def export(
 
     You can run the command again: it writes only what has changed, and resumes an interrupted export. Clips are hard
     links to the dataset's files if the disk allows it. With a trained run or a checkpoint in place of a dataset, the
-    command exports the model, with a card.
+    command exports the model, with a card, to a new folder.
     """
     from pipeline.remote.objects import is_address
 
