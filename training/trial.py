@@ -36,7 +36,7 @@ from training.phases.distill import DistillNetworks, check_unsharded
 from training.phases.distill_networks import FewStepShot, FewStepShots
 from training.phases.game import GameBatch, GameExample, GameTraining
 from training.phases.shot import NoisedShot, NoisedShots, ShotNetworks
-from training.processes import FROZEN_PRECISION, new_accelerator, release_network, resolved
+from training.processes import FROZEN_PRECISION, attention_for, new_accelerator, release_network, resolved
 from training.recipes import COMMANDS, PhaseName, loop_of
 from training.speed import peak_tflops_of
 
@@ -87,7 +87,8 @@ def try_phase(phase: PhaseName, recipe: Recipe) -> Trial | None:
         accelerator = new_accelerator(precision_of(phase, recipe))
     except ValueError as error:
         raise UserError(f"{phase}: {error}") from error
-    trial = _tried(phase, recipe, accelerator)
+    with attention_for(accelerator.mixed_precision, accelerator.device):
+        trial = _tried(phase, recipe, accelerator)
     release_network(accelerator)
     return trial
 
