@@ -137,7 +137,7 @@ def table(columns: Mapping[str, _Figures], *, intervals: bool = True) -> str:
 def _cell(field: str, figure: Figure | None, intervals: bool) -> str:
     if figure is None:
         return ""
-    mean, unit = _number(field, figure["mean"]), "" if field in _NUMBERS else " %"
+    mean, unit = _number(field, figure["mean"]), "" if field in _NUMBERS else "%"
     if not intervals or figure["low"] is None:
         return f"{mean}{unit}"
     return f"{mean}{unit} ({_number(field, figure['low'])} to {_number(field, figure['high'])})"

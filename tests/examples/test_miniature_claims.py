@@ -268,13 +268,13 @@ def test_models_stand_side_by_side_and_seeds_have_a_mean(tmp_path: Path) -> None
     assert section(text, "`val`: all models")[0] == "| right in | `model` | `seed-1` | `seed-2` | `short` |"
     seeds = section(text, "`unseen`: runs that differ by their seed alone")
     assert seeds[0] == "| right in | `model` | `seed-1` | `seed-2` | mean (lowest to highest) |"
-    assert seeds[2] == "| all three: as asked | 87 % (82 to 92) | 76 % (71 to 81) | 80 % (75 to 85) | 81 % (76 to 87) |"
+    assert seeds[2] == "| all three: as asked | 87% (82 to 92) | 76% (71 to 81) | 80% (75 to 85) | 81% (76 to 87) |"
     bounds = section(text, "`val`: the model, and what bounds it")
     assert "Motion level drawn: 100% of what reconstructions reach." in text
-    assert bounds[2] == f"| all three: as asked |{' 87 % |' * 6}"
+    assert bounds[2] == f"| all three: as asked |{' 87% |' * 6}"
     assert section(text, "Games of 50 turns: `model`")[2:] == [
-        "| all three: as asked | 90 % (85 to 95) | 81 % (76 to 86) |",
-        "| motion level drawn | 90 % (85 to 95) | 81 % (76 to 86) |",
+        "| all three: as asked | 90% (85 to 95) | 81% (76 to 86) |",
+        "| motion level drawn | 90% (85 to 95) | 81% (76 to 86) |",
         "| its error in levels | 0.40 (0.30 to 0.50) | 0.40 (0.30 to 0.50) |",
         "| saturation | 0.90 (0.85 to 0.95) | 0.81 (0.76 to 0.86) |",
         "| sharpness | 0.90 (0.85 to 0.95) | 0.81 (0.76 to 0.86) |",
