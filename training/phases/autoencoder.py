@@ -12,9 +12,8 @@ from frame to frame:
 
 with x the pixels in [-1, 1], mu and sigma the encoder's mean and standard deviation, and D the decoder. An error of
 what stands still is in e alone, an error of what moves also in d; kappa is `changes`, 0 by default. The last mean is
-the KL divergence of N(mu, sigma^2) from N(0, 1) per latent number; lambda is `divergence`. Finally, the fit measures
-the standard deviation of the latents and sets the scaling factor, so that the shot decoder gets latents of unit
-variance.
+the KL divergence of N(mu, sigma^2) from N(0, 1) per latent number; lambda is `divergence`. Finally, the latents are
+whitened (`training/phases/whitening.py`).
 
     fitted = fit_autoencoder(Checkpoint.open("start"), "demo/dataset", Path("autoencoder"))
 
@@ -45,7 +44,7 @@ from models.acceleration import arrange
 from models.checkpoint import Checkpoint
 from models.checkpoint_writer import copy_rest, save_config, within
 from models.config import ModelConfig, inside_id
-from models.frames import decode_latents, encode_frames, scaling_factor, to_patches
+from models.frames import decode_latents, encode_frames, to_patches
 from models.hub import quietly
 from models.prompt_batch import TensorBatch
 from models.untrained import Say
@@ -59,6 +58,7 @@ from training.data.order import Position, generator, spread
 from training.data.turns import Catalog, read_turns
 from training.phase import ALONE, Share
 from training.phase_folder import check_made_from, note_made_from
+from training.phases.whitening import whiten
 from training.pictures import Comparison, save_comparisons
 from training.processes import frozen_dtype, new_accelerator, process_count, release_network
 from training.trainer import StepWatcher, Trainer
@@ -68,7 +68,7 @@ _PATCH = 8
 """Pixels per latent pixel along each side."""
 _KINDS: tuple[Kind, ...] = ("stills", "clips")
 _MEASURED = 256
-"""Most clips whose latents are measured for the scaling factor."""
+"""Most clips whose latents are measured to whiten them."""
 _BATCH_SIZE = 2
 """Clips encoded at once: a single clip takes torch's slow path for 3-D convolutions on a CPU."""
 
@@ -151,12 +151,11 @@ class AutoencoderPhase:
         return found
 
     def export(self, folder: Path, state: Mapping[str, Tensor]) -> None:
-        """Write a complete checkpoint: autoencoder in the hub's format, measured scaling factor, all other parts."""
+        """Write a complete checkpoint: autoencoder in the hub's format, with white latents, and all other parts."""
         autoencoder = self.checkpoint.autoencoder()  # a new one: the network's may be sharded over devices
         autoencoder.load_state_dict(within(state, "autoencoder."))
         clips_NTHWC = self.examples.frames_NTHWC
-        factor = measured_factor(autoencoder, clips_NTHWC[spread(len(clips_NTHWC), _MEASURED)])
-        autoencoder.register_to_config(scaling_factor=factor)
+        whiten_latents(autoencoder, clips_NTHWC[spread(len(clips_NTHWC), _MEASURED)])
         with quietly():
             autoencoder.save_pretrained(str(folder / inside_id("autoencoder")))
         save_config(folder, self.checkpoint.config)
@@ -230,7 +229,6 @@ class Fitted:
     """Mean PSNR in dB of whole clips before the fit, by split."""
     after: Mapping[Split, float]
     """Mean PSNR in dB of whole clips after the fit, by split."""
-    factor: float
     sheet: Path
     """Picture of clips above their reconstructions; `clips.mp4` in the same folder is the video."""
 
@@ -287,7 +285,7 @@ def fit_autoencoder(
             begun = Checkpoint.open(result)
         after = _mean_psnr(begun, measured)
         sheet = folder / "clips" / "pictures" / f"step-{settings.clips.steps:08d}" / "sheet.png"
-        return Fitted(begun, before, after, scaling_factor(begun.autoencoder()), sheet)
+        return Fitted(begun, before, after, sheet)
 
 
 def read_frames(source: str | Path | Mixture, split: Split, config: ModelConfig, most: int) -> Tensor:
@@ -324,10 +322,12 @@ def psnr(frames_NTHWC: Tensor, others_NTHWC: Tensor) -> Tensor:
     return 10 * (255**2 / squared_N.clamp(min=1 / 12)).log10()
 
 
-def measured_factor(autoencoder: AutoencoderKLCogVideoX, frames_NTHWC: Tensor) -> float:
-    """Return the scaling factor that gives the latents of these clips a standard deviation of 1."""
-    means = [encode_frames(autoencoder, part_BTHWC).mean_BTCHW for part_BTHWC in _batches(frames_NTHWC)]
-    return scaling_factor(autoencoder) / float(torch.cat(means).std())
+def whiten_latents(autoencoder: AutoencoderKLCogVideoX, frames_NTHWC: Tensor) -> None:
+    """Whiten an autoencoder's latents by those of clips."""
+    autoencoder.register_to_config(scaling_factor=1.0)
+    moments = [encode_frames(autoencoder, part_BTHWC) for part_BTHWC in _batches(frames_NTHWC)]
+    variances_NTCHW = torch.cat([each.logvar_BTCHW for each in moments]).exp()
+    whiten(autoencoder, torch.cat([each.mean_BTCHW for each in moments]), variances_NTCHW.mean(dim=(0, 1, 3, 4)))
 
 
 def _mean_psnr(checkpoint: Checkpoint, measured: Mapping[Split, Tensor]) -> dict[Split, float]:
