@@ -68,6 +68,11 @@ def test_gradients_of_attention_in_bf16_on_a_cpu_are_computed_by_products(option
     for ours, torchs in zip(found, wanted, strict=True):
         torch.testing.assert_close(ours, torchs)
     assert [any("flash" in name for name in names) for names in (fused, plain)] == [True, False]
+    assert "aten::bmm" in plain
+    halves = [each.bfloat16() for each in (queries_BHLD, keys_BHLD)]
+    for ours, torchs in zip(attended("bf16", *halves, **options)[0], wanted, strict=True):
+        assert torch.cosine_similarity(ours.float().flatten(), torchs.flatten(), dim=0) > 0.999
+    assert attended("no", queries_BHLD, keys_BHLD, **options)[1] == fused
 
 
 def test_attention_without_gradients_stays_fused() -> None:
