@@ -7,7 +7,7 @@ fit, the latents are centred, rotated and scaled. With their mean m and covarian
     z' = A (z - m),    A = diag(l)^(-1/2) U^T
 
 Every layer that computes or reads latents is linear in them, so the change of basis goes into its weights, and the
-scaling factor becomes 1. Reconstructions stay the same, except near the edges of a frame: the decoder pads latents with
+scaling factor is 1. Reconstructions stay the same, except near the edges of a frame: the decoder pads latents with
 zeros, which now stand for the mean.
 
 Skorokhodov et al. (arXiv 2502.14831) describe how the spectrum of latents decides what diffusion learns.
@@ -33,7 +33,7 @@ def whiten(autoencoder: AutoencoderKLCogVideoX, means_NTCHW: Tensor, spreads_C: 
 
     Args:
         autoencoder: network without quantization layers, changed in place.
-        means_NTCHW: unscaled means of its latents, of clips as it was fitted to.
+        means_NTCHW: means of its latents with a scaling factor of 1, of clips as it was fitted to.
         spreads_C: mean variance of its latents around their means; the new encoder has constant ones.
     """
     values_CN = means_NTCHW.float().movedim(2, 0).flatten(1)
@@ -51,7 +51,6 @@ def whiten(autoencoder: AutoencoderKLCogVideoX, means_NTCHW: Tensor, spreads_C: 
     for layer in _readers(autoencoder):
         layer.bias.add_(layer.weight.flatten(2).sum(dim=2) @ mean_C)
         layer.weight.copy_(torch.einsum("oi...,ij->oj...", layer.weight, from_white_CC))
-    autoencoder.register_to_config(scaling_factor=1.0)
 
 
 def _readers(autoencoder: AutoencoderKLCogVideoX) -> Iterator[Any]:
