@@ -25,12 +25,15 @@ from examples.evaluation.recognised import write_recognised
 from examples.evaluation.stand_in_models import MODEL, serving
 from examples.miniature.clip import PACKED as CLIP
 from examples.miniature.dataset import write_cast
-from flows.console.terminal import say
+from flows.commands.evaluate import figures_table
+from flows.console.terminal import console, say
 from models.config import mini_config
 from models.shipped import shipped
 from models.untrained import new_checkpoint
 from training.baselines.config import tiny
 from training.baselines.folder import new_baseline
+from training.evaluation.figures import Figures
+from training.evaluation.folder import EvaluationFolder
 
 TURNS = 5
 """Turns of a game: one window of the judge."""
@@ -67,7 +70,11 @@ def run_demo(out: Path, server: Sequence[str]) -> str:
     run_command("evaluate", "run", out / "evaluation", "--benchmark", benchmark, *named, *server, *yardsticks)
     write_recognised(out / "evaluation")
     say("5 of 5: the judge, a stand-in for a multimodal model, and the report")
-    return run_command("evaluate", "judge", out / "evaluation", *server, "--cast", cast)
+    report = run_command("evaluate", "judge", out / "evaluation", *server, "--cast", cast)
+    console.print(
+        figures_table(Figures.model_validate_json(EvaluationFolder.open(out / "evaluation").figures.read_bytes()))
+    )
+    return report
 
 
 def write_agents(out: Path) -> dict[str, Path]:

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import mean
 
 import torch
 
 from examples.miniature.recogniser_network import Recogniser
-from flows.console.terminal import say
 from pipeline.video.clip_files import read_clip
 from training.evaluation.folder import EvaluationFolder
 from training.evaluation.measures import Measure, write_measures
@@ -21,11 +19,7 @@ from training.evaluation.measures import Measure, write_measures
 def write_recognised(evaluation: Path) -> None:
     """Measure all turns played in an evaluation of games in the world in miniature."""
     folder = EvaluationFolder.open(evaluation)
-    measures = list(_measures(folder, Recogniser.open()))
-    write_measures(evaluation / "measures" / "recogniser.parquet", measures)
-    for agent in folder.request.agents:
-        shares = [each.value for each in measures if (each.agent, each.metric) == (agent.name, "as_asked")]
-        say(f"{agent.name}: {mean(shares):.0%} of {len(shares)} turns as asked")
+    write_measures(evaluation / "measures" / "recogniser.parquet", _measures(folder, Recogniser.open()))
 
 
 def _measures(folder: EvaluationFolder, recogniser: Recogniser) -> Iterator[Measure]:

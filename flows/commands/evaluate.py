@@ -137,7 +137,7 @@ def figures_table(figures: Figures) -> Table:
     """Table with a row per metric that was measured and a column per agent; the best value of a metric is bold."""
     from training.evaluation.report.tables import PAPER_METRICS, by_metric
 
-    main = {*PAPER_METRICS, "identity", "cast_shown"}
+    main = {*PAPER_METRICS, "identity", "cast_shown", "as_asked"}
     means = by_metric(figures, [metric for metric in figures.metrics if metric.name in main])
     agents = (Column(escape(name), justify="right", overflow="fold") for name in means.heads)
     table = Table("", *agents, box=None, pad_edge=False, header_style="bold")
