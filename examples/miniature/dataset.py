@@ -14,10 +14,12 @@ OUT/any-pairs, the only training data with held-out pairs, and OUT/unseen then a
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -117,12 +119,17 @@ def build_datasets(out: Path, films: Mapping[str, Sequence[StoryFilm]]) -> None:
         rows = (row for scripts in films.values() for film in scripts for row in rows_of(film))
         part.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
     cast = write_cast(out / "cast")
-    for name, scripts in films.items():
-        shards = CONFIG.shards.model_copy(update={"val_share": _VAL_SHARES.get(name, 1.0)})
-        config = CONFIG.model_copy(update={"shards": shards})
-        dataset = build_scripted(out / name, [_composed(out / "films", film) for film in scripts], config, cast)
-        kept, right = agreement(dataset, scripts)
-        say(f"{name}: {kept} clips; the level measured is the script's in {right / kept:.1%}")
+    pool = ProcessPoolExecutor(mp_context=get_context("forkserver"))  # a film on each core, while others become clips
+    try:
+        composing = {name: _compose(out / "films", scripts, pool) for name, scripts in films.items()}
+        for name, scripts in films.items():
+            shards = CONFIG.shards.model_copy(update={"val_share": _VAL_SHARES.get(name, 1.0)})
+            config = CONFIG.model_copy(update={"shards": shards})
+            dataset = build_scripted(out / name, [composed() for composed in composing[name]], config, cast)
+            kept, right = agreement(dataset, scripts)
+            say(f"{name}: {kept} clips; the level measured is the script's in {right / kept:.1%}")
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def rows_of(film: StoryFilm) -> Iterator[dict[str, Any]]:
@@ -187,19 +194,29 @@ def scripts_of(film: StoryFilm, drawn: Sequence[Scene]) -> dict[str, StoryScene]
     return {scene.name: script for scene, script in zip(told, film.scenes, strict=True)}
 
 
-def _composed(folder: Path, film: StoryFilm) -> ScriptedFilm:
-    """Compose a film unless the same is there."""
-    path, drawn = folder / f"{film.name}.mp4", drawn_scenes(film)
+def _compose(folder: Path, films: Sequence[StoryFilm], pool: Executor) -> list[Callable[[], ScriptedFilm]]:
+    """Begin to compose films unless the same are there. Return functions that wait for each."""
+    notes = ResultNotes(folder / "made.json")
 
-    def compose() -> list[Path]:
-        with replacing(path) as part:
-            compose_film(part, drawn)
-        return [path]
+    def waiting(film: StoryFilm) -> Callable[[], ScriptedFilm]:
+        path, made_from = folder / f"{film.name}.mp4", {"version": _VERSION, "scenes": list(rows_of(film))}
+        future = pool.submit(_compose_film, path, film) if notes.why_stale(film.name, made_from) else None
 
-    with watched(path.name, "compose") as watch:
-        made_from = {"version": _VERSION, "scenes": list(rows_of(film))}
-        watch.changed = ResultNotes(folder / "made.json").renew(film.name, made_from, compose)
-    return ScriptedFilm(path, truth_about(drawn, FPS), partial(_caption, scripts_of(film, drawn)))
+        def composed() -> ScriptedFilm:
+            with watched(path.name, "compose") as watch:
+                watch.changed = future is not None and notes.renew(film.name, made_from, lambda: [future.result()])
+            drawn = drawn_scenes(film)
+            return ScriptedFilm(path, truth_about(drawn, FPS), partial(_caption, scripts_of(film, drawn)))
+
+        return composed
+
+    return [waiting(film) for film in films]
+
+
+def _compose_film(path: Path, film: StoryFilm) -> Path:
+    with replacing(path) as part:
+        compose_film(part, drawn_scenes(film))
+    return path
 
 
 def _caption(scenes: Mapping[str, StoryScene], clip_id: str, truth: SceneTruth, level: int) -> Caption:
