@@ -115,13 +115,13 @@ def build_datasets(out: Path, films: Mapping[str, Sequence[StoryFilm]]) -> None:
     Args:
         films: scripts by dataset, a folder in `out`; all but those of `TRAINED` are of the split `val` alone.
     """
+    rows = {film.name: list(rows_of(film)) for scripts in films.values() for film in scripts}
     with replacing(out / "truth.jsonl") as part:
-        rows = (row for scripts in films.values() for film in scripts for row in rows_of(film))
-        part.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+        part.write_text("".join(f"{json.dumps(row)}\n" for each in rows.values() for row in each), encoding="utf-8")
     cast = write_cast(out / "cast")
     pool = ProcessPoolExecutor(mp_context=get_context("forkserver"))  # a film on each core, while others become clips
     try:
-        composing = {name: _compose(out / "films", scripts, pool) for name, scripts in films.items()}
+        composing = {name: _compose(out / "films", scripts, rows, pool) for name, scripts in films.items()}
         for name, scripts in films.items():
             shards = CONFIG.shards.model_copy(update={"val_share": _VAL_SHARES.get(name, 1.0)})
             config = CONFIG.model_copy(update={"shards": shards})
@@ -194,12 +194,18 @@ def scripts_of(film: StoryFilm, drawn: Sequence[Scene]) -> dict[str, StoryScene]
     return {scene.name: script for scene, script in zip(told, film.scenes, strict=True)}
 
 
-def _compose(folder: Path, films: Sequence[StoryFilm], pool: Executor) -> list[Callable[[], ScriptedFilm]]:
-    """Begin to compose films unless the same are there. Return functions that wait for each."""
+def _compose(
+    folder: Path, films: Sequence[StoryFilm], rows: Mapping[str, Any], pool: Executor
+) -> list[Callable[[], ScriptedFilm]]:
+    """Begin to compose films unless the same are there. Return functions that wait for each.
+
+    Args:
+        rows: the truth of all scenes by film.
+    """
     notes = ResultNotes(folder / "made.json")
 
     def waiting(film: StoryFilm) -> Callable[[], ScriptedFilm]:
-        path, made_from = folder / f"{film.name}.mp4", {"version": _VERSION, "scenes": list(rows_of(film))}
+        path, made_from = folder / f"{film.name}.mp4", {"version": _VERSION, "scenes": rows[film.name]}
         future = pool.submit(_compose_film, path, film) if notes.why_stale(film.name, made_from) else None
 
         def composed() -> ScriptedFilm:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import av
+import cv2
 import numpy as np
 from av.video.reformatter import Colorspace, VideoReformatter
 
@@ -57,8 +58,8 @@ def write_film(
         sample_aspect: width over height of a stored pixel.
         sound: add a silent audio stream.
     """
-    rate, count, order = Fraction(fps), 0, 1 if channels == "bgr24" else -1
-    stored = (np.rot90(picture_HWC, rotation // 90) for picture_HWC in pictures)
+    rate, count = Fraction(fps), 0
+    stored = (np.ascontiguousarray(np.rot90(picture_HWC, rotation // 90)) for picture_HWC in pictures)
     converter = VideoReformatter()  # one for all frames: it keeps its tables
     first_HWC = next(stored)  # an error in painting leaves no file
     with av.open(str(path), "w") as container:
@@ -73,7 +74,8 @@ def write_film(
             stream.codec_context.sample_aspect_ratio = sample_aspect
         silence = container.add_stream("aac", rate=_SAMPLE_RATE, layout="mono") if sound else None
         for count, stored_HWC in enumerate(chain((first_HWC,), stored), start=1):
-            frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(stored_HWC[..., ::order]), format=channels)
+            sent_HWC = cv2.cvtColor(stored_HWC, cv2.COLOR_BGR2RGB) if channels == "rgb24" else stored_HWC
+            frame = av.VideoFrame.from_ndarray(sent_HWC, format=channels)
             frame.time_base = stream.codec_context.time_base
             frame.pts = count - 1 if times is None else round(times[count - 1] / TIME_BASE)
             coded = converter.reformat(frame, format=pixel_format, dst_colorspace=Colorspace.ITU601)
