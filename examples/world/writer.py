@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import av
 import cv2
@@ -74,8 +74,8 @@ def write_film(
             stream.codec_context.sample_aspect_ratio = sample_aspect
         silence = container.add_stream("aac", rate=_SAMPLE_RATE, layout="mono") if sound else None
         for count, stored_HWC in enumerate(chain((first_HWC,), stored), start=1):
-            sent_HWC = cv2.cvtColor(stored_HWC, cv2.COLOR_BGR2RGB) if channels == "rgb24" else stored_HWC
-            frame = av.VideoFrame.from_ndarray(sent_HWC, format=channels)
+            in_order = cv2.cvtColor(stored_HWC, cv2.COLOR_BGR2RGB) if channels == "rgb24" else stored_HWC
+            frame = av.VideoFrame.from_ndarray(cast(Picture, in_order), format=channels)
             frame.time_base = stream.codec_context.time_base
             frame.pts = count - 1 if times is None else round(times[count - 1] / TIME_BASE)
             coded = converter.reformat(frame, format=pixel_format, dst_colorspace=Colorspace.ITU601)
