@@ -5,8 +5,8 @@ in precision. It also notes `FSDP` as the kind of the process group, and an acce
 plugin. `new_accelerator` first removes both notes.
 
 torch computes in bf16 on any CPU. Without bf16 instructions (on AVX2 and early AVX-512 processors), a matrix product
-takes ten times as long as in float32. With them, attention by plain matrix products is faster than torch's fused kernel:
-a joint step of `mini` takes 6% less time. In float32, the fused one is faster.
+takes ten times as long as in float32. With them, attention by plain matrix products is faster than by torch's fused
+kernel: a joint step of `mini` takes 6% less time. In float32, the fused one is faster.
 """
 
 from __future__ import annotations
