@@ -49,7 +49,7 @@ from pipeline.core.ingredients import ResultNotes
 from training.baselines.agents import load_baseline
 from training.baselines.folder import BaselineFolder
 from training.data.shards import open_shards
-from training.data.turns import Catalog
+from training.data.turns import fingerprint_of
 
 MAIN, WITHOUT_ADAPTATION, SHORT = "model", "no-adaptation", "short"
 """Main model, the main model before its last phase, and a model of fewer steps."""
@@ -189,7 +189,7 @@ def measure(
         "seed": seed,
         "sampler": [MINI_SAMPLING.steps, MINI_SAMPLING.guidance],
         "recogniser": identity_of(sorted((out / "recogniser" / "result").iterdir())),
-        "data": [Catalog.read(open_shards(out / data, split)).fingerprint for _, data, split in SETS],
+        "data": [fingerprint_of(open_shards(out / data, split)) for _, data, split in SETS],
     }
     notes = ResultNotes(out / step / "made.json")
     if notes.renew("measured by", made_from, list):

@@ -37,7 +37,7 @@ from pipeline.publish.samples import Split
 from training.config import LoopSettings
 from training.data.order import Position
 from training.data.shards import open_shards
-from training.data.turns import Catalog, read_turns, scaled
+from training.data.turns import Catalog, fingerprint_of, read_turns, scaled
 from training.phase import ALONE, Share
 from training.phase_folder import check_made_from, note_made_from
 from training.phases.autoencoder import psnr, read_frames, reconstructed
@@ -125,7 +125,7 @@ def train_recogniser(out: Path, loop: LoopSettings = LOOP, watch: StepWatcher | 
     folder, truths = out / "recogniser", Truths.read(out)
     settings = loop.model_dump(exclude=loop.unset_later_keys())
     learned: list[tuple[Path, Split]] = [(out / name, "train") for name in TRAINED]
-    data = [Catalog.read(open_shards(source, split)).fingerprint for source, split in learned]
+    data = [fingerprint_of(open_shards(source, split)) for source, split in learned]
     fitted = Checkpoint.open(out / FITTED)
     made_from = {"data": data, "settings": settings, "autoencoder": fitted.identity()}
     check_made_from(folder, made_from)

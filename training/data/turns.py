@@ -143,7 +143,7 @@ class Catalog:
     """Turns of a list of shards, without videos, grouped by film and in time order."""
 
     fingerprint: str
-    """Hash of the shards' hashes: equal for equal data, independent of location."""
+    """See `fingerprint_of`."""
     turns: tuple[RecordedTurn, ...]
     shards: tuple[ShardFile, ...]
     mixed: tuple[Part, ...] = ()
@@ -167,7 +167,7 @@ class Catalog:
             UserError: a shard is damaged, its turns are out of order, or a clip is duplicated.
         """
         shards = tuple(shards)
-        made_from = fingerprint({shard.name: shard.entry.sha256 for shard in shards})
+        made_from = fingerprint_of(shards)
         # 1. Take the cached turns if they are of these shards. A damaged cache counts as none.
         turns = _cached_turns(cached, made_from) if cached else None
         if turns is None:
@@ -197,6 +197,11 @@ class Catalog:
         for turn in self.turns:
             found[turn.shard].append(turn)
         return {name: tuple(turns) for name, turns in found.items()}
+
+
+def fingerprint_of(shards: Iterable[ShardFile]) -> str:
+    """Return a hash of the shards' hashes by the index: equal for equal data, independent of location."""
+    return fingerprint({shard.name: shard.entry.sha256 for shard in shards})
 
 
 def has_padded(turns: Iterable[RecordedTurn], frames: int) -> bool:

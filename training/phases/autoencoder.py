@@ -55,7 +55,7 @@ from training.config import FitSettings
 from training.data.checks import check_batch
 from training.data.mixture import Mixture
 from training.data.order import Position, generator, spread
-from training.data.turns import Catalog, read_turns
+from training.data.turns import fingerprint_of, read_turns
 from training.phase import ALONE, Share
 from training.phase_folder import check_made_from, note_made_from
 from training.phases.whitening import whiten
@@ -361,7 +361,7 @@ def _accelerator(settings: FitSettings) -> Accelerator:
 
 def _claim(folder: Path, checkpoint: Checkpoint, mixture: Mixture, settings: FitSettings) -> None:
     """Write the ingredients of the run, or compare them with the noted ones."""
-    data = {split: Catalog.read(mixture.shards(split)).fingerprint for split in mixture.splits}
+    data = {split: fingerprint_of(mixture.shards(split)) for split in mixture.splits}
     made_from = {**checkpoint.as_start(), "data": data, "settings": settings.ingredients()}
     check_made_from(folder, made_from)
     note_made_from(folder, made_from)

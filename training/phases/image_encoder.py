@@ -40,7 +40,7 @@ from pipeline.publish.samples import Split
 from training.config import LoopSettings
 from training.data.mixture import Mixture
 from training.data.order import Position, generator
-from training.data.turns import Catalog, read_turns
+from training.data.turns import fingerprint_of, read_turns
 from training.phase import ALONE, Share
 from training.phase_folder import check_made_from, note_made_from
 from training.processes import new_accelerator
@@ -235,7 +235,7 @@ def _claim(folder: Path, checkpoint: Checkpoint, mixture: Mixture, loop: LoopSet
     """Write the ingredients of the run, or compare them with the noted ones."""
     made_from = {
         **checkpoint.as_start(),
-        "data": {split: Catalog.read(mixture.shards(split)).fingerprint for split in mixture.splits},
+        "data": {split: fingerprint_of(mixture.shards(split)) for split in mixture.splits},
         "settings": loop.ingredients(),
         "frozen": frozen,
     }
