@@ -14,6 +14,7 @@ OUT/any-pairs, the only training data with held-out pairs, and OUT/unseen then a
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import asdict, dataclass
@@ -69,7 +70,7 @@ CONFIG = Config(
     # the same deed at the same place is meant, and the sun that all scenes of a film may share is no logo
     selection=SelectionSettings(near_duplicates=False, logo="flag"),
     shards=ShardSettings(block_seconds=STORY_SECONDS, val_share=1 / STORIES),
-    run=RunSettings(threads=1),
+    run=RunSettings(threads=1, films_at_once=os.cpu_count() or 1),
 )
 _SIZE = Scenery("meadow", ()).size
 _BLACK = DrawnPlace("black", np.zeros((*_SIZE[::-1], 3), np.uint8), _SIZE)

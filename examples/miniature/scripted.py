@@ -9,6 +9,8 @@ captions are exact. So a game model trained on these shards causes all of its er
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -103,13 +105,23 @@ def _run(request: BuildRequest, films: Sequence[ScriptedFilm]) -> Dataset:
     plan = make_plan(request, Workspace(request.out))
     if refusals := plan.refusals:
         raise UserError("; ".join(refusals))
-    for film_id, film in zip(plan.films, films, strict=True):
+
+    def onboard(film_id: str, film: ScriptedFilm) -> None:
         folder = plan.dataset.folder(film_id)
         for planned in plan.stages:
             by_script = planned.name == WriteCaptions.name
             stage = CaptionByScript(film.truth, film.caption_of) if by_script else planned
             with watched(folder.film.name, stage.name) as watch:
                 watch.changed = perform(stage, folder, watch)
+
+    pool = ThreadPoolExecutor(request.config.run.films_at_once)
+    try:
+        together = zip(plan.films, films, strict=True)
+        runs = [pool.submit(copy_context().run, onboard, film_id, film) for film_id, film in together]
+        for run in runs:
+            run.result()
+    finally:  # a stopped build starts no further film
+        pool.shutdown(cancel_futures=True)
     return plan.dataset
 
 
