@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import partial
@@ -205,19 +205,25 @@ def _compose(
     """
     notes = ResultNotes(folder / "made.json")
 
-    def waiting(film: StoryFilm) -> Callable[[], ScriptedFilm]:
+    def begin(film: StoryFilm) -> Callable[[], ScriptedFilm]:
         path, made_from = folder / f"{film.name}.mp4", {"version": _VERSION, "scenes": rows[film.name]}
         future = pool.submit(_compose_film, path, film) if notes.why_stale(film.name, made_from) else None
 
+        def note(done: Future[Path]) -> None:  # in the pool's one thread, one film after another
+            if not done.cancelled() and not done.exception():
+                notes.renew(film.name, made_from, lambda: [path])
+
         def composed() -> ScriptedFilm:
             with watched(path.name, "compose") as watch:
-                watch.changed = future is not None and notes.renew(film.name, made_from, lambda: [future.result()])
+                watch.changed = future is not None and bool(future.result())
             drawn = drawn_scenes(film)
             return ScriptedFilm(path, truth_about(drawn, FPS), partial(_caption, scripts_of(film, drawn)))
 
+        if future:
+            future.add_done_callback(note)
         return composed
 
-    return [waiting(film) for film in films]
+    return [begin(film) for film in films]
 
 
 def _compose_film(path: Path, film: StoryFilm) -> Path:
