@@ -32,7 +32,7 @@ def _divides(steps: int) -> int:
 DenoisingSteps = Annotated[int, AfterValidator(_divides)]
 Share = Field(0.1, ge=0, lt=1, description="share of examples trained without their conditions, for guidance")
 Autocast: Precision = Field(
-    "no", description="precision of autocast; `auto` is bf16 if the device has it. Trained weights are always float32"
+    "no", description="precision of autocast; `auto` is bf16 where that is faster. Trained weights are always float32"
 )
 
 
