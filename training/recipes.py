@@ -215,7 +215,7 @@ def mini() -> Recipe:
         ),
         shot=ShotPhaseSettings(
             warm_up=LoopSettings(steps=200, learning_rate=1e-3, **common),
-            joint=LoopSettings(steps=10_000, learning_rate=4e-3, optimizer="muon", **common),
+            joint=LoopSettings(steps=6000, learning_rate=4e-3, optimizer="muon", **common),
             precision="auto",
         ),
         game=GamePhaseSettings(
@@ -225,9 +225,9 @@ def mini() -> Recipe:
             windows=WindowSettings(packed=True),
             precision="auto",
         ),
-        # many steps, because the decoder limits the quality of a game more than the game model
+        # the decoder limits the quality of a game more than the game model; two hours on a CPU without AMX
         adapt=AdaptPhaseSettings(
-            loop=LoopSettings(steps=12_000, learning_rate=2e-3, optimizer="muon", **common), precision="auto"
+            loop=LoopSettings(steps=7500, learning_rate=2e-3, optimizer="muon", **common), precision="auto"
         ),
         # rates and steps are not tuned
         distill=DistillPhaseSettings(
@@ -242,7 +242,7 @@ def mini() -> Recipe:
         ),
         # as many steps as the shot decoder has in its three phases
         gc=BaselineSettings(
-            loop=LoopSettings(steps=22_200, learning_rate=4e-3, optimizer="muon", **common), precision="auto"
+            loop=LoopSettings(steps=13_700, learning_rate=4e-3, optimizer="muon", **common), precision="auto"
         ),
         gfc=BaselineSettings(loop=LoopSettings(steps=2000, learning_rate=1e-3, **common)),
         validation=ValidationSettings(clips=64, pictures=4, denoising_steps=10, guidance=1.0),
