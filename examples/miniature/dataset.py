@@ -215,7 +215,9 @@ def _compose(
 
         def composed() -> ScriptedFilm:
             with watched(path.name, "compose") as watch:
-                watch.changed = future is not None and bool(future.result())
+                if future:
+                    future.result()
+                watch.changed = future is not None
             drawn = drawn_scenes(film)
             return ScriptedFilm(path, truth_about(drawn, FPS), partial(_caption, scripts_of(film, drawn)))
 
