@@ -44,23 +44,36 @@ def test_a_processor_computes_in_bf16_where_that_is_faster(capabilities: dict[st
     assert has_instructions(capabilities) == has
 
 
-def attention_of(precision: Precision, queries_BHLD: Tensor) -> tuple[Tensor, set[str]]:
-    """Return causal attention of queries to themselves, and the names of the operations that computed it."""
-    causal_LL = torch.ones(9, 9, dtype=torch.bool).tril()
+def attended(precision: Precision, queries: Tensor, keys: Tensor, **options: Any) -> tuple[list[Tensor], set[str]]:
+    """Return attention and its gradient, and the names of the operations that computed them."""
     with attention_for(precision, CPU), profile() as seen:
-        found_BHLD = scaled_dot_product_attention(queries_BHLD, queries_BHLD, queries_BHLD, attn_mask=causal_LL)
-    return found_BHLD, {event.key for event in seen.key_averages()}
+        found = scaled_dot_product_attention(queries, keys, keys, **options)
+        gradient = torch.autograd.grad(found.square().sum(), keys)[0]
+    return [found, gradient], {event.key for event in seen.key_averages()}
 
 
-def test_attention_in_bf16_on_a_cpu_is_computed_by_products() -> None:
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"attn_mask": torch.ones(9, 9, dtype=torch.bool).tril()},
+        {"attn_mask": torch.full((9, 9), -torch.inf).triu(1), "scale": 0.5},
+        {"is_causal": True, "enable_gqa": True},
+    ],
+)
+def test_gradients_of_attention_in_bf16_on_a_cpu_are_computed_by_products(options: dict[str, Any]) -> None:
     torch.manual_seed(0)
-    queries_BHLD = torch.randn(2, 4, 9, 16)
-    wanted_BHLD, fused = attention_of("no", queries_BHLD)
-    found_BHLD, plain = attention_of("bf16", queries_BHLD.bfloat16())
-    torch.testing.assert_close(found_BHLD.float(), wanted_BHLD, rtol=0.0, atol=0.05)
+    heads = 2 if options.get("enable_gqa") else 4
+    queries_BHLD, keys_BHLD = torch.randn(2, 4, 9, 16), torch.randn(2, heads, 9, 16, requires_grad=True)
+    wanted, fused = attended("no", queries_BHLD, keys_BHLD, **options)
+    found, plain = attended("bf16", queries_BHLD, keys_BHLD, **options)
+    for ours, torchs in zip(found, wanted, strict=True):
+        torch.testing.assert_close(ours, torchs)
     assert [any("flash" in name for name in names) for names in (fused, plain)] == [True, False]
     assert "aten::bmm" in plain
-    assert attention_of("no", queries_BHLD)[1] == fused
+    halves = [each.bfloat16() for each in (queries_BHLD, keys_BHLD)]
+    for ours, torchs in zip(attended("bf16", *halves, **options)[0], wanted, strict=True):
+        assert torch.cosine_similarity(ours.float().flatten(), torchs.flatten(), dim=0) > 0.999
+    assert attended("no", queries_BHLD, keys_BHLD, **options)[1] == fused
 
 
 @pytest.mark.nightly
