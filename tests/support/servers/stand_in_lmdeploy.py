@@ -27,8 +27,8 @@ def stand_in_environment(root: Path, **behaviour: Any) -> Path:
 
     Args:
         root: folder to make it in.
-        behaviour: `start_seconds` until it answers; `dies_after`: seconds of service before it dies, one for each
-            start; `exit_code` of an immediate end; `is_mute`: never answers; `key`: the key that requests need.
+        behaviour: `start_seconds` until it answers; `dies_after`: seconds from its first answer until it dies, one
+            for each start; `exit_code` of an immediate end; `is_mute`: never answers; `key`: the key that requests need.
     """
     environment = root / "lmdeploy-env"
     (environment / "bin").mkdir(parents=True)
@@ -47,8 +47,12 @@ def starts_of(environment: Path) -> list[dict[str, Any]]:
 
 class _Handler(BaseHTTPRequestHandler):
     key = ""
+    seconds_left: float | None = None
 
     def do_GET(self) -> None:
+        if self.seconds_left is not None:
+            threading.Timer(self.seconds_left, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
+            _Handler.seconds_left = None
         wanted = f"Bearer {self.key}" if self.key else None
         self.send_response(200 if self.headers.get("Authorization") == wanted else 401)
         self.end_headers()
@@ -71,7 +75,7 @@ def _serve() -> None:
     if behaviour.get("is_mute"):
         time.sleep(600)
     if number <= len(lives):
-        threading.Timer(lives[number - 1], lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
+        _Handler.seconds_left = lives[number - 1]
     _Handler.key = behaviour.get("key", "")
     HTTPServer(("127.0.0.1", int(arguments[arguments.index("--server-port") + 1])), _Handler).serve_forever()
 
