@@ -47,7 +47,7 @@ def write_film(
 
     Args:
         path: file to write.
-        pictures: upright, BGR, HWC uint8, all of one size; at least one.
+        pictures: upright, BGR, HWC uint8, all of one size; at least one. An array yielded again is the same picture.
         fps: frames per second.
         times: presentation time of each frame in seconds, for a variable rate; `fps` then sets only the last length.
         codec: an FFmpeg encoder; `libx265` with `yuv420p10le` makes a common anime encode.
@@ -59,26 +59,29 @@ def write_film(
         sound: add a silent audio stream.
     """
     rate, count = Fraction(fps), 0
-    stored = (np.ascontiguousarray(np.rot90(picture_HWC, rotation // 90)) for picture_HWC in pictures)
+    upright = iter(pictures)
     converter = VideoReformatter()  # one for all frames: it keeps its tables
-    first_HWC = next(stored)  # an error in painting leaves no file
+    first_HWC = next(upright)  # an error in painting leaves no file
     with av.open(str(path), "w") as container:
         stream = container.add_stream(codec, rate=rate, options={**_OPTIONS.get(codec, {}), **(options or {})})
         assert isinstance(stream, av.VideoStream)
         stream.pix_fmt, stream.thread_count = pixel_format, 1
-        stream.height, stream.width = first_HWC.shape[:2]
+        stream.height, stream.width = np.rot90(first_HWC, rotation // 90).shape[:2]
         stream.time_base = stream.codec_context.time_base = 1 / rate if times is None else TIME_BASE
         if rotation:
             stream.set_display_rotation(-rotation)
         if sample_aspect is not None:
             stream.codec_context.sample_aspect_ratio = sample_aspect
         silence = container.add_stream("aac", rate=_SAMPLE_RATE, layout="mono") if sound else None
-        for count, stored_HWC in enumerate(chain((first_HWC,), stored), start=1):
-            in_order = cv2.cvtColor(stored_HWC, cv2.COLOR_BGR2RGB) if channels == "rgb24" else stored_HWC
-            frame = av.VideoFrame.from_ndarray(cast(Picture, in_order), format=channels)
-            frame.time_base = stream.codec_context.time_base
-            frame.pts = count - 1 if times is None else round(times[count - 1] / TIME_BASE)
-            coded = converter.reformat(frame, format=pixel_format, dst_colorspace=Colorspace.ITU601)
+        last_HWC: Picture | None = None
+        for count, picture_HWC in enumerate(chain((first_HWC,), upright), start=1):
+            if picture_HWC is not last_HWC:  # most drawings are held for several frames
+                stored_HWC = np.ascontiguousarray(np.rot90(picture_HWC, rotation // 90))
+                in_order = cv2.cvtColor(stored_HWC, cv2.COLOR_BGR2RGB) if channels == "rgb24" else stored_HWC
+                frame = av.VideoFrame.from_ndarray(cast(Picture, in_order), format=channels)
+                coded = converter.reformat(frame, format=pixel_format, dst_colorspace=Colorspace.ITU601)
+                coded.time_base, last_HWC = stream.codec_context.time_base, picture_HWC
+            coded.pts = count - 1 if times is None else round(times[count - 1] / TIME_BASE)
             container.mux(stream.encode(coded))
         container.mux(stream.encode())
         if silence is not None:

@@ -28,7 +28,7 @@ def stand_in_environment(root: Path, **behaviour: Any) -> Path:
     Args:
         root: folder to make it in.
         behaviour: `start_seconds` until it answers; `dies_after`: seconds from its first answer until it dies, one
-            for each start; `exit_code` of an immediate end; `is_mute`: never answers; `key`: the key that requests need.
+            for each start; `exit_code` of an immediate end; `is_mute`: never answers; `key`: the key to be sent.
     """
     environment = root / "lmdeploy-env"
     (environment / "bin").mkdir(parents=True)
