@@ -22,10 +22,11 @@ from pipeline.core.records import Caption, RecordError
 from pipeline.core.store import Dataset
 from pipeline.pages.summary import Summary
 from pipeline.publish.clip_rows import ClipRow
+from pipeline.publish.samples import instruction_of
 from pipeline.publish.seen_clips import SeenClip
 from pipeline.stages.selection import copy_rank, is_better
 from pipeline.video.clip_files import first_frame
-from prompts.tags import TAGS, instruction
+from prompts.tags import TAGS
 
 PICTURE_WIDTH = 168
 JPEG_QUALITY = 45
@@ -204,9 +205,7 @@ def _said(value: Any) -> str:
 
 
 def _line(caption: Caption | None) -> str | None:
-    if caption is None:
-        return None
-    return instruction(caption.characters, caption.S, caption.MD, caption.EV, caption.MA, caption.actor) or None
+    return (instruction_of(caption) or None) if caption else None
 
 
 def _tags(seen: SeenClip) -> str | None:

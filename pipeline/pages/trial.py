@@ -19,7 +19,7 @@ from pipeline.captions.trial import Trial, TriedClip
 from pipeline.core.atomic import replacing
 from pipeline.core.records import RecordError
 from pipeline.pages.charts import clock
-from prompts.tags import instruction
+from pipeline.publish.samples import instruction_of
 
 TAGS = ("S", "MD", "EV", "MA", "SC", "ET", "ST", "characters", "others", "actor", "sentence", "flags")
 
@@ -53,7 +53,7 @@ def _shown(tried: TriedClip) -> dict[str, Any]:
         "time": f"{clock(clip.start_seconds)}, motion level {tried.level or 'unknown'}",
         "fault": caption.fault,
         "frames": frames,
-        "line": instruction(caption.characters, caption.S, caption.MD, caption.EV, caption.MA, caption.actor),
+        "line": instruction_of(caption),
         "tags": [(name, _text(value)) for name, value in known if value is not None],
         "exchanges": tried.exchanges,
     }

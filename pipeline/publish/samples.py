@@ -169,6 +169,11 @@ def is_by_rules_alone(caption: Caption | SampleCaption) -> bool:
     return caption.source == "rules" and not (caption.S or caption.actor or caption.characters)
 
 
+def instruction_of(caption: Caption | SampleCaption) -> str:
+    """Return the instruction line; empty if none of its tags is known."""
+    return instruction(caption.characters, caption.S, caption.MD, caption.EV, caption.MA, caption.actor)
+
+
 class DialogueLine(Published):
     """A line spoken in a clip."""
 
@@ -234,8 +239,7 @@ class KeptClip:
     @property
     def text(self) -> str:
         """The instruction line; empty if none of its tags is known."""
-        caption = self.sample.caption
-        return instruction(caption.characters, caption.S, caption.MD, caption.EV, caption.MA, caption.actor)
+        return instruction_of(self.sample.caption)
 
     @property
     def json(self) -> str:

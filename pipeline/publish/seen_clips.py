@@ -24,12 +24,12 @@ from pipeline.core.plain_text import first_few, printable
 from pipeline.core.records import Caption, Clip, Damage, Reviewed, Scene, Verdict, slug
 from pipeline.core.store import Dataset, DatasetRecord, FilmEntry, FilmFolder
 from pipeline.publish.coverage import NOT_JUDGED
-from pipeline.publish.samples import Split, scene_splits
+from pipeline.publish.samples import Split, instruction_of, scene_splits
 from pipeline.publish.shards import Index, read_index
 from pipeline.publish.vocabulary import Vocabulary, load_vocabulary
 from pipeline.reviews.applied import read_captions, read_reviewed, with_reviews
 from pipeline.stages.selection import FAILED
-from prompts.tags import TAGS, instruction
+from prompts.tags import TAGS
 
 ClipFate = Literal["kept", "dropped", "failed", "pending"]
 CHOSEN_TAGS = (*TAGS, "actor")
@@ -98,9 +98,7 @@ class SeenClip:
     @property
     def text(self) -> str:
         """The instruction line; empty if none of its tags is known."""
-        if (said := self.answer) is None:
-            return ""
-        return instruction(said.characters, said.S, said.MD, said.EV, said.MA, said.actor)
+        return instruction_of(self.answer) if self.answer else ""
 
 
 def seen_clips(dataset: Dataset) -> list[SeenClip]:

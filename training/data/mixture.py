@@ -25,10 +25,9 @@ from typing import Self
 
 from pipeline.core.errors import UserError
 from pipeline.core.ingredients import fingerprint
-from pipeline.publish.samples import SPLITS, SampleCaption, Split
+from pipeline.publish.samples import SPLITS, SampleCaption, Split, instruction_of
 from pipeline.publish.shards import Index
 from pipeline.stages.motion_levels import Edges, fit_edges, level_of, level_values
-from prompts.tags import instruction
 from training.config import Names
 from training.data.order import Examples, Mixed
 from training.data.shards import ShardFile, open_shards
@@ -185,7 +184,7 @@ def _changing(edges: Edges, names: Mapping[str, str]) -> Callable[[RecordedTurn]
         caption, text = turn.sample.caption, turn.instruction
         if names and caption.characters and not names.keys().isdisjoint(caption.characters):
             caption = _with_names(caption, names)
-            text = instruction(caption.characters, caption.S, caption.MD, caption.EV, caption.MA, caption.actor)
+            text = instruction_of(caption)
         sample = turn.sample.model_copy(update={"motion": motion, "caption": caption})
         return turn.model_copy(update={"sample": sample, "instruction": text})
 

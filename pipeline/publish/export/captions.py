@@ -23,7 +23,7 @@ from pipeline.core.dialogue import SpokenLine
 from pipeline.core.errors import UserError
 from pipeline.core.plain_text import is_text, printable
 from pipeline.core.records import Caption
-from prompts.tags import instruction
+from pipeline.publish.samples import instruction_of
 
 _TEXTS = ("S", "MD", "EV", "MA", "sentence")
 """Parts of a caption that may name characters: the subject may be `Ponyo`, the place `Ponyo's house`."""
@@ -140,10 +140,6 @@ def _check_word(word: str, form: CaptionForm, remedy: str) -> None:
         raise UserError(f"{printable(word)!r} has a comma, and commas divide tags; give {remedy}")
 
 
-def _instruction(caption: Caption) -> str:
-    return instruction(caption.characters, caption.S, caption.MD, caption.EV, caption.MA, caption.actor)
-
-
 def _tags(caption: Caption) -> str:
     """Names, the subject if it is none of them, motion, manner and place, each once."""
     names = caption.characters or ()
@@ -152,7 +148,7 @@ def _tags(caption: Caption) -> str:
 
 
 _FORMS: Mapping[CaptionForm, Callable[[Caption], str]] = {
-    CaptionForm.instruction: _instruction,
+    CaptionForm.instruction: instruction_of,
     CaptionForm.sentence: lambda caption: caption.sentence or "",
     CaptionForm.tags: _tags,
 }

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from models.tokens import instruction_ids, shipped_tokenizer
-from prompts.tags import instruction
+from pipeline.publish.samples import instruction_of
 from tests.support.networks.small_run import small_dataset
 from training.data.order import Position, chooser
 from training.data.phrasing import HELD_OUT, as_typed, phrasing, rephrased, third_person
@@ -31,7 +31,7 @@ def turn(**changes: Any) -> RecordedTurn:
     sample = recorded().sample
     empty = dict.fromkeys(("S", "MD", "EV", "MA", "characters", "actor", "sentence"))
     caption = sample.caption.model_copy(update={**empty, **known})
-    text = instruction(caption.characters, caption.S, caption.MD, caption.EV, caption.MA, caption.actor)
+    text = instruction_of(caption)
     return RecordedTurn(sample=sample.model_copy(update={"caption": caption}), instruction=text, shard="train/a.tar")
 
 
