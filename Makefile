@@ -63,7 +63,7 @@ demo-eval: install-train  ## games by the model of the package and untrained age
 play: install-train  ## play in a small drawn world, on a page: the model comes with the package
 	$(BIN)/animegamer play --serve --open
 
-miniature: install-train  ## train the model of that world on two cores, step by step (10 hours), and measure it
+miniature: install-train  ## train the model of that world on two cores, step by step (9 hours), and measure it
 	$(BIN)/python -m examples.miniature all --out miniature
 
 # our modules have no bytecode: else every command that the tests start compiles them anew
