@@ -1,11 +1,26 @@
-"""Other words that players use for the characters, motions and places of the world, and what they mean here."""
+"""Other words that players use for the characters, motions and places of the world, and what they mean here.
+
+A model knows those whose meanings occur in its training data.
+"""
 
 OTHER_WORDS = {
     # characters, by their looks
-    **dict.fromkeys(("boy with blue hair", "blue boy", "boy with spikes", "blue hair", "blue haired boy"), "Haru"),
-    **dict.fromkeys(("girl with pink hair", "pink girl", "girl with twin tails", "pink hair", "twin tails"), "Mika"),
-    **dict.fromkeys(("boy with cat ears", "cat boy", "cat", "boy with black hair", "black hair", "cat ears"), "Kuro"),
-    **dict.fromkeys(("girl with white hair", "white girl", "girl with long hair", "white hair", "long hair"), "Yuki"),
+    **dict.fromkeys(("girl with pink hair", "pink hair", "girl with twin tails", "twin tails", "pigtails"), "Mika"),
+    **dict.fromkeys(("boy with blue hair", "blue hair", "blue boy", "blue haired boy"), "Haru"),
+    **dict.fromkeys(("girl with white hair", "white hair", "white haired girl"), "Yuki"),
+    **dict.fromkeys(("boy with cat ears", "cat ears", "cat boy", "cat", "boy with black hair", "black hair"), "Kuro"),
+    **dict.fromkeys(("boy with glasses", "glasses", "blond boy", "boy with blond hair"), "Sora"),
+    **dict.fromkeys(("girl with red hair", "red hair", "redhead", "red haired girl"), "Rin"),
+    **dict.fromkeys(("girl with buns", "buns", "girl with two buns"), "Nana"),
+    **dict.fromkeys(("boy with cap", "cap", "boy in cap", "baseball cap"), "Taro"),
+    **dict.fromkeys(("girl with headphones", "headphones", "girl with turquoise hair", "turquoise hair"), "Aoi"),
+    **dict.fromkeys(("girl with straw hat", "straw hat", "girl with braids", "braids", "blonde girl"), "Emi"),
+    **dict.fromkeys(("boy with mohawk", "mohawk", "boy with green hair", "green hair", "punk"), "Ken"),
+    **dict.fromkeys(("girl with witch hat", "witch hat", "witch", "girl with purple hair", "purple hair"), "Luna"),
+    **dict.fromkeys(("girl with bunny ears", "bunny ears", "bunny girl", "bunny", "rabbit"), "Momo"),
+    **dict.fromkeys(("boy with scarf", "scarf", "boy with ponytail"), "Jin"),
+    **dict.fromkeys(("girl with curls", "curls", "girl with curly hair", "curly hair", "girl with bow"), "Hana"),
+    **dict.fromkeys(("boy with fox ears", "fox ears", "fox boy", "fox", "boy with orange hair", "orange hair"), "Riku"),
     # motions
     **dict.fromkeys(("sprint", "dash", "race", "jog", "ran", "rush", "hurry", "chase"), "run"),
     **dict.fromkeys(("stroll", "wander", "march", "tiptoe", "step", "hike"), "walk"),
