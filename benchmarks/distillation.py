@@ -245,7 +245,11 @@ def _play(
         write_json(path, found)
     if "spread" not in found:
         prompts = [story[0] for story in stories][:PROMPTS]
-        shots = [player.shots(prompt, seeds) for prompt in prompts]
+        shots = list[NDArray[np.uint8]]()
+        with watched(player.name, f"seeds of {len(prompts)} prompts") as watch:
+            for prompt in prompts:
+                watch(len(shots), len(prompts))
+                shots.append(player.shots(prompt, seeds))
         _draw(path.with_suffix(".png"), player.name, prompts, shots)
         found["spread"] = [spread_of(shots_NTHWC) for shots_NTHWC in shots] if seeds > 1 else None
         write_json(path, found)
