@@ -85,6 +85,18 @@ def test_a_checkpoint_without_other_words_reads_nothing_into_a_text() -> None:
     assert Reader(config).read("the dragon sprints", first=True) == Reading("the dragon sprints")
 
 
+def test_each_other_word_of_the_packaged_model_means_something() -> None:
+    meant = {*CONFIG.characters, *CONFIG.motions, *CONFIG.places, *TIMES, *ADVERBS.values()}
+    assert set(CONFIG.other_words.values()) <= meant
+
+
+def test_the_packaged_model_has_all_other_words_but_those_for_characters_of_the_present_world() -> None:
+    ours, packaged = (
+        {other: word for other, word in words.items() if word not in CAST} for words in (OTHER_WORDS, CONFIG.other_words)
+    )
+    assert packaged == ours
+
+
 def test_each_other_word_means_something_and_none_is_read_like_another() -> None:
     meant = {*CAST, *MOTIONS, *PLACES, *TIMES, *ADVERBS.values()}
     assert set(OTHER_WORDS.values()) <= meant
