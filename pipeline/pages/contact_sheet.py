@@ -18,7 +18,7 @@ import cv2
 
 from pipeline.core.plain_text import printable
 from pipeline.core.progress import Progress
-from pipeline.core.records import Caption, RecordError
+from pipeline.core.records import RecordError
 from pipeline.core.store import Dataset
 from pipeline.pages.summary import Summary
 from pipeline.publish.clip_rows import ClipRow
@@ -168,7 +168,7 @@ def _row(film: int, seen: SeenClip, reasons: Mapping[str, int], characters: Mapp
         [reasons[reason] for reason in seen.reasons],
         seen.verdict.duplicate_of if seen.verdict else None,
         None if names is None else [characters[name] for name in names],
-        _line(caption),
+        (instruction_of(caption) or None) if caption else None,
         _tags(seen),
         seen.split if seen.fate == "kept" else None,
         _review(seen),
@@ -202,10 +202,6 @@ def _said(value: Any) -> str:
     if value is None:
         return "nothing"
     return ", ".join(value) or "nobody" if isinstance(value, tuple) else str(value)
-
-
-def _line(caption: Caption | None) -> str | None:
-    return (instruction_of(caption) or None) if caption else None
 
 
 def _tags(seen: SeenClip) -> str | None:
