@@ -1,4 +1,4 @@
-"""Whitening of an autoencoder's latents: another basis, in which the shot decoder learns faster.
+"""Whitening of an autoencoder's latents: another basis, in which the shot decoder learns details sooner.
 
 The latents of a small autoencoder are unlike those of a published one. Two directions of its 16 channels, brightness
 and colour, may have four fifths of the variance. Noise then hides all details but at the lowest noise levels. After the
@@ -9,6 +9,9 @@ fit, the latents are centred, rotated and scaled. With their mean m and covarian
 Every layer that computes or reads latents is linear in them, so the change of basis goes into its weights, and the
 scaling factor is 1. Reconstructions stay the same, except near the edges of a frame: the decoder pads latents with
 zeros, which now stand for the mean.
+
+It has a price: brightness and colour no longer outweigh the rest, and characters that differ in colour are drawn worse
+(docs/results/miniature.md).
 
 Skorokhodov et al. (arXiv 2502.14831) describe how the spectrum of latents decides what diffusion learns.
 """
