@@ -225,7 +225,7 @@ def mini() -> Recipe:
             windows=WindowSettings(packed=True),
             precision="auto",
         ),
-        # another seed of these two phases takes less than two hours on a CPU without AMX
+        # by the time of a joint step, a seed of these two phases takes less than two hours on a CPU without AMX
         adapt=AdaptPhaseSettings(
             loop=LoopSettings(steps=4000, learning_rate=2e-3, optimizer="muon", **common), precision="auto"
         ),
