@@ -92,7 +92,8 @@ def test_each_other_word_of_the_packaged_model_means_something() -> None:
 
 def test_the_packaged_model_has_all_other_words_but_those_for_characters_of_the_present_world() -> None:
     ours, packaged = (
-        {other: word for other, word in words.items() if word not in CAST} for words in (OTHER_WORDS, CONFIG.other_words)
+        {other: word for other, word in words.items() if word not in CAST}
+        for words in (OTHER_WORDS, CONFIG.other_words)
     )
     assert packaged == ours
 
