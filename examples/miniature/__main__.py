@@ -61,7 +61,7 @@ STEPS: Mapping[str, int] = {
     "sharpness": 3,
     "recogniser": 40,
     "features": 20,
-    "joint": 95,
+    "joint": 112,
     "game": 45,
     "adapt": 65,
     "claims": 60,
