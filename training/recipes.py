@@ -215,7 +215,7 @@ def mini() -> Recipe:
         ),
         shot=ShotPhaseSettings(
             warm_up=LoopSettings(steps=200, learning_rate=1e-3, **common),
-            joint=LoopSettings(steps=7000, learning_rate=4e-3, optimizer="muon", **common),
+            joint=LoopSettings(steps=10_000, learning_rate=4e-3, optimizer="muon", **common),
             precision="auto",
         ),
         game=GamePhaseSettings(
@@ -242,7 +242,7 @@ def mini() -> Recipe:
         ),
         # as many steps as the shot decoder has in its three phases
         gc=BaselineSettings(
-            loop=LoopSettings(steps=11_200, learning_rate=4e-3, optimizer="muon", **common), precision="auto"
+            loop=LoopSettings(steps=14_200, learning_rate=4e-3, optimizer="muon", **common), precision="auto"
         ),
         gfc=BaselineSettings(loop=LoopSettings(steps=2000, learning_rate=1e-3, **common)),
         validation=ValidationSettings(clips=64, pictures=4, denoising_steps=10, guidance=1.0),

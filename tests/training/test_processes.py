@@ -35,6 +35,8 @@ for precision in ("no", "bf16", "no"):
         ({"architecture": "x86_64", "avx2": True, "avx512_f": True, "avx512_bf16": False, "amx_bf16": False}, False),
         ({"architecture": "x86_64", "avx2": True, "avx512_f": True, "avx512_bf16": True, "amx_bf16": False}, False),
         ({"architecture": "x86_64", "avx2": True, "avx512_f": True, "avx512_bf16": True, "amx_bf16": True}, True),
+        ({"architecture": "x86_64", "avx512_bf16": True, "amx_bf16": False, "cpu_name": "AMD EPYC"}, True),
+        ({"architecture": "x86_64", "avx512_bf16": False, "amx_bf16": False, "cpu_name": "AMD EPYC"}, False),
         ({"architecture": "arm64", "neon": True, "bf16": True}, True),
         ({"architecture": "arm64", "neon": True, "bf16": False}, False),
         ({"architecture": "riscv64"}, False),
