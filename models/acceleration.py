@@ -1,7 +1,7 @@
 """Precision, memory layout and compilation of the networks for play.
 
-Half precision is what the networks were trained in on a GPU, and bfloat16 on a CPU that has instructions for it. By CPU
-time of the packaged model on one machine, with its instructions restricted:
+Half precision is what the networks were trained in on a GPU, and bfloat16 on a CPU that has fast instructions for it.
+By CPU time of the packaged model on one Intel machine, with its instructions restricted:
 
                      AMX                 AVX512-BF16          AVX512
                      bfloat16  float32   bfloat16  float32   bfloat16  float32
@@ -9,13 +9,15 @@ time of the packaged model on one machine, with its instructions restricted:
     guided step         30          43         47        40        101        47
     frames              64         396        205       405        522       428
 
-Frames in bfloat16 have channels last in memory: 64 ms instead of 105 with AMX.
+Frames in bfloat16 have channels last in memory: 64 ms instead of 105 with AMX. With the AVX512-BF16 of AMD, all
+networks are faster in bfloat16 (docs/results/game-speed.md).
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from diffusers import AutoencoderKLCogVideoX
@@ -31,6 +33,8 @@ from models.shot_decoder import ShotDecoder
 from pipeline.core.errors import UserError
 
 Formats = Mapping[Component, torch.dtype]
+_FAST = ("amx_bf16", "bf16", "sve_bf16")
+"""Instructions of x86 and ARM that make bfloat16 faster than float32, by torch's names; not measured on ARM."""
 
 
 def formats_of(options: EngineOptions, device: torch.device) -> Formats:
@@ -41,9 +45,19 @@ def formats_of(options: EngineOptions, device: torch.device) -> Formats:
     if device.type != "cpu":
         return {part: precision_of(part, device) for part in PLAYED}
     able = torch.cpu.get_capabilities()
-    parts: tuple[Component, ...] = PLAYED if able.get("amx_bf16") else ("autoencoder",)
+    parts: tuple[Component, ...] = PLAYED if is_fast_in_bf16(able) else ("autoencoder",)
     halved = parts if able.get("avx512_bf16") else ()
     return {part: torch.bfloat16 if part in halved else torch.float32 for part in PLAYED}
+
+
+def is_fast_in_bf16(able: Mapping[str, Any]) -> bool:
+    """Return whether a processor computes faster in bfloat16 than in float32, by `torch.cpu.get_capabilities`.
+
+    A joint step of `mini` takes 0.6 times the CPU time with the AVX512-BF16 of AMD, but 1.4 times with that of Intel.
+    Without any of the instructions, a matrix product takes ten times as long.
+    """
+    is_zen = able.get("avx512_bf16", False) and "AMD" in able.get("cpu_name", "")
+    return is_zen or any(able.get(name, False) for name in _FAST)
 
 
 def precision_name(options: EngineOptions, device: torch.device) -> str:

@@ -4,15 +4,14 @@ accelerate keeps the precision of the first accelerator of a process and rejects
 in precision. It also notes `FSDP` as the kind of the process group, and an accelerator that finds this note has no FSDP
 plugin. `new_accelerator` first removes both notes.
 
-torch computes in bf16 on any CPU. It is faster than float32 with AMX, and with the AVX512-BF16 of AMD (0.6 times the
-CPU time of a joint step of `mini`) but not with that of Intel (1.4 times). ARM's instructions are taken to be faster.
-Without any, a matrix product takes ten times as long. Where bf16 is fast, attention by plain matrix products is faster than by torch's fused kernel.
+torch computes in bf16 on any CPU, and `auto` takes it where that is faster. There, attention by plain matrix products
+is faster than by torch's fused kernel.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache
@@ -26,12 +25,11 @@ from accelerate.utils import DistributedType, parse_flag_from_env, release_memor
 from torch.distributed import ProcessGroup
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from models.acceleration import is_fast_in_bf16
 from training.config import Precision
 
 FROZEN_PRECISION: dict[Precision, torch.dtype] = {"no": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 """Dtype of frozen weights by precision. Trained weights stay in float32 and are cast when they are used."""
-_INSTRUCTIONS = ("amx_bf16", "bf16", "sve_bf16")
-"""Capabilities of x86 and ARM processors with which bf16 is faster than float32, by torch's names."""
 LONGEST_WAIT = timedelta(days=1)
 """Maximum time that a process waits for another one; the default of 10 minutes is too short for downloads."""
 
@@ -131,13 +129,7 @@ def has_bf16(device: torch.device) -> bool:
     """Return whether a device computes faster in bf16 than in float32."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    return device.type != "cpu" or has_instructions(torch.cpu.get_capabilities())
-
-
-def has_instructions(capabilities: Mapping[str, Any]) -> bool:
-    """Return whether a processor has instructions that make bf16 fast, by `torch.cpu.get_capabilities`."""
-    is_zen = capabilities.get("avx512_bf16", False) and "AMD" in capabilities.get("cpu_name", "")
-    return is_zen or any(capabilities.get(name, False) for name in _INSTRUCTIONS)
+    return device.type != "cpu" or is_fast_in_bf16(torch.cpu.get_capabilities())
 
 
 @contextmanager

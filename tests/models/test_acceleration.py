@@ -6,12 +6,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from models.acceleration import arrange, formats_of, is_compiled, precision_name
+from models.acceleration import arrange, formats_of, is_compiled, is_fast_in_bf16, precision_name
 from models.checkpoint import Checkpoint
 from models.config import MINI_SAMPLING, Sampling, full_config, mini_config
 from models.engine import Engine
@@ -22,15 +23,34 @@ from pipeline.core.errors import UserError
 from tests.support.networks.tiny_models import brief_checkpoint, shake
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
-OLD, ZEN, SAPPHIRE = {"avx512_f": True}, {"avx512_bf16": True}, {"avx512_bf16": True, "amx_bf16": True}
+OLD, COOPER, SAPPHIRE = {"avx512_f": True}, {"avx512_bf16": True}, {"avx512_bf16": True, "amx_bf16": True}
+ZEN = {"avx512_bf16": True, "cpu_name": "AMD EPYC"}
 STORY = ["Qiqi runs", "Qiqi sleeps"]
+
+
+@pytest.mark.parametrize(
+    ("able", "fast"),
+    [
+        ({"architecture": "x86_64", "avx2": True, "avx512_f": True, "avx512_bf16": False, "amx_bf16": False}, False),
+        ({"architecture": "x86_64", "avx2": True, "avx512_f": True, "avx512_bf16": True, "amx_bf16": False}, False),
+        ({"architecture": "x86_64", "avx2": True, "avx512_f": True, "avx512_bf16": True, "amx_bf16": True}, True),
+        ({"architecture": "x86_64", "avx512_bf16": True, "amx_bf16": False, "cpu_name": "AMD EPYC"}, True),
+        ({"architecture": "x86_64", "avx512_bf16": False, "amx_bf16": False, "cpu_name": "AMD EPYC"}, False),
+        ({"architecture": "arm64", "neon": True, "bf16": True}, True),
+        ({"architecture": "arm64", "neon": True, "bf16": False}, False),
+        ({"architecture": "riscv64"}, False),
+    ],
+)
+def test_a_processor_computes_in_bf16_where_that_is_faster(able: dict[str, Any], fast: bool) -> None:
+    assert is_fast_in_bf16(able) is fast
 
 
 @pytest.mark.parametrize(
     ("able", "options", "device", "name"),
     [
         (OLD, EngineOptions(), CPU, "float32"),
-        (ZEN, EngineOptions(), CPU, "float32, bfloat16"),
+        (COOPER, EngineOptions(), CPU, "float32, bfloat16"),
+        (ZEN, EngineOptions(), CPU, "bfloat16"),
         (SAPPHIRE, EngineOptions(), CPU, "bfloat16"),
         (SAPPHIRE, EngineOptions(speed="best"), CPU, "float32"),
         (SAPPHIRE, EngineOptions(speed="best", precision="half"), CPU, "bfloat16"),
@@ -41,11 +61,11 @@ STORY = ["Qiqi runs", "Qiqi sleeps"]
     ],
 )
 def test_half_precision_is_for_the_parts_that_a_machine_computes_faster(
-    able: dict[str, bool], options: EngineOptions, device: torch.device, name: str, monkeypatch: pytest.MonkeyPatch
+    able: dict[str, Any], options: EngineOptions, device: torch.device, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able)
     assert precision_name(options, device) == name
-    if able is ZEN:
+    if able is COOPER:
         assert formats_of(options, device)["autoencoder"] == torch.bfloat16
 
 

@@ -15,7 +15,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.profiler import profile
 
 from training.config import Precision
-from training.processes import attention_for, has_instructions
+from training.processes import attention_for
 
 CPU = torch.device("cpu")
 PHASES = """
@@ -27,23 +27,6 @@ for precision in ("no", "bf16", "no"):
     accelerator = new_accelerator(precision)
     print(accelerator.mixed_precision, accelerator.is_fsdp2)
 """
-
-
-@pytest.mark.parametrize(
-    ("capabilities", "has"),
-    [
-        ({"architecture": "x86_64", "avx2": True, "avx512_f": True, "avx512_bf16": False, "amx_bf16": False}, False),
-        ({"architecture": "x86_64", "avx2": True, "avx512_f": True, "avx512_bf16": True, "amx_bf16": False}, False),
-        ({"architecture": "x86_64", "avx2": True, "avx512_f": True, "avx512_bf16": True, "amx_bf16": True}, True),
-        ({"architecture": "x86_64", "avx512_bf16": True, "amx_bf16": False, "cpu_name": "AMD EPYC"}, True),
-        ({"architecture": "x86_64", "avx512_bf16": False, "amx_bf16": False, "cpu_name": "AMD EPYC"}, False),
-        ({"architecture": "arm64", "neon": True, "bf16": True}, True),
-        ({"architecture": "arm64", "neon": True, "bf16": False}, False),
-        ({"architecture": "riscv64"}, False),
-    ],
-)
-def test_a_processor_computes_in_bf16_where_that_is_faster(capabilities: dict[str, Any], has: bool) -> None:
-    assert has_instructions(capabilities) == has
 
 
 def attended(precision: Precision, queries: Tensor, keys: Tensor, **options: Any) -> tuple[list[Tensor], set[str]]:
