@@ -220,14 +220,13 @@ def mini() -> Recipe:
         ),
         game=GamePhaseSettings(
             loop=LoopSettings(
-                steps=3500, learning_rate=2e-3, optimizer="muon", **{**common, "batch_size": 4, "micro_batch": 2}
+                steps=6000, learning_rate=2e-3, optimizer="muon", **{**common, "batch_size": 4, "micro_batch": 2}
             ),
             windows=WindowSettings(packed=True),
             precision="auto",
         ),
-        # by the time of a joint step, a seed of these two phases takes less than two hours on a CPU without AMX
         adapt=AdaptPhaseSettings(
-            loop=LoopSettings(steps=4000, learning_rate=2e-3, optimizer="muon", **common), precision="auto"
+            loop=LoopSettings(steps=8000, learning_rate=2e-3, optimizer="muon", **common), precision="auto"
         ),
         # rates and steps are not tuned
         distill=DistillPhaseSettings(
@@ -242,7 +241,7 @@ def mini() -> Recipe:
         ),
         # as many steps as the shot decoder has in its three phases
         gc=BaselineSettings(
-            loop=LoopSettings(steps=14_200, learning_rate=4e-3, optimizer="muon", **common), precision="auto"
+            loop=LoopSettings(steps=18_200, learning_rate=4e-3, optimizer="muon", **common), precision="auto"
         ),
         gfc=BaselineSettings(loop=LoopSettings(steps=2000, learning_rate=1e-3, **common)),
         validation=ValidationSettings(clips=64, pictures=4, denoising_steps=10, guidance=1.0),
