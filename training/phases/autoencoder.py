@@ -151,7 +151,7 @@ class AutoencoderPhase:
         return found
 
     def export(self, folder: Path, state: Mapping[str, Tensor]) -> None:
-        """Write a complete checkpoint: autoencoder in the hub's format, with white latents, and all other parts."""
+        """Write a complete checkpoint: autoencoder in the hub's format, with whitened latents, and all other parts."""
         autoencoder = self.checkpoint.autoencoder()  # a new one: the network's may be sharded over devices
         autoencoder.load_state_dict(within(state, "autoencoder."))
         clips_NTHWC = self.examples.frames_NTHWC
