@@ -53,7 +53,7 @@ def formats_of(options: EngineOptions, device: torch.device) -> Formats:
 def is_fast_in_bf16(able: Mapping[str, Any]) -> bool:
     """Return whether a processor computes faster in bfloat16 than in float32, by `torch.cpu.get_capabilities`.
 
-    A joint step of `mini` takes 0.6 times the CPU time with the AVX512-BF16 of AMD, but 1.4 times with that of Intel.
+    A joint step of `mini` takes 0.4 times the CPU time with the AVX512-BF16 of AMD, but 1.4 times with that of Intel.
     Without any of the instructions, a matrix product takes ten times as long.
     """
     is_zen = able.get("avx512_bf16", False) and "AMD" in able.get("cpu_name", "")
