@@ -46,7 +46,7 @@ def formats_of(options: EngineOptions, device: torch.device) -> Formats:
         return {part: precision_of(part, device) for part in PLAYED}
     able = torch.cpu.get_capabilities()
     parts: tuple[Component, ...] = PLAYED if is_fast_in_bf16(able) else ("autoencoder",)
-    halved = parts if able.get("avx512_bf16") else ()
+    halved = parts if able.get("avx512_bf16") else ()  # never on ARM: play in bfloat16 is not measured there
     return {part: torch.bfloat16 if part in halved else torch.float32 for part in PLAYED}
 
 
