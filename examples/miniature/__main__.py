@@ -55,7 +55,7 @@ from pipeline.core.errors import UserError
 STEPS: Mapping[str, int] = {
     "data": 30,
     "image-encoder": 10,
-    "clip": 1,
+    "clip": 2,
     "autoencoder": 60,
     "autoencoder-more": 90,
     "sharpness": 3,
