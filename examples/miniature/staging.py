@@ -21,6 +21,9 @@ _COMPANION_ROOM = 34.0
 _APART = {HUG: (82.0, 100.0)}
 """Distance of actor and companion; the speed of a hug is right for these."""
 _FARTHEST = 160.0
+_SPREAD = 0.3
+"""Part of the room, around its middle, that positions are drawn from. In all of it, a small shot decoder seldom draws
+the characters (`docs/results/miniature.md`)."""
 _KINDS = {
     "meadow": ("dog", "butterfly", "walker", "bird", "balloon"),
     "beach": ("dog", "bird", "walker", "balloon"),
@@ -111,15 +114,20 @@ def _drawn(cue: Cue, dice: Random, known: Mapping[str, float], left: float) -> S
         widest = VISIBLE[1] - VISIBLE[0] - room[not right] - _COMPANION_ROOM
         least, most = _APART.get(cue.motion, (room[right] + _COMPANION_ROOM, min(widest, _FARTHEST)))
         wanted = abs(known[companion] - known[cue.actor]) if {cue.actor, companion} <= known.keys() else 0.0
-        apart = _limited(wanted or dice.uniform(least, most), least, most)
+        apart = _limited(wanted or _near_middle(dice, least, most), least, most)
         room[right] = max(room[right], apart + _COMPANION_ROOM)
     # 3. Where, inside the picture.
     low, high = left + VISIBLE[0] + room[0], left + VISIBLE[1] - room[1]
     side = -1 if mirrored else 1
     phase = 0.0 if motion.once else dice.uniform(0, motion.period)
     offset = side * motion.pose(phase)[0]
-    actor_x = _limited(known[cue.actor] - offset if cue.actor in known else dice.uniform(low, high), low, high)
+    actor_x = _limited(known[cue.actor] - offset if cue.actor in known else _near_middle(dice, low, high), low, high)
     return Staging(actor_x, actor_x + (apart if right else -apart), mirrored, phase, left)
+
+
+def _near_middle(dice: Random, low: float, high: float) -> float:
+    middle, reach = (low + high) / 2, _SPREAD * (high - low) / 2
+    return dice.uniform(middle - reach, middle + reach)
 
 
 def _limited(value: float, low: float, high: float) -> float:
