@@ -157,6 +157,14 @@ def test_everybody_is_in_the_picture_and_nobody_behind_another() -> None:
             assert len(xs) == 1 or abs(xs[0] - xs[1]) >= EMBRACED - 0.1, scene
 
 
+def test_whoever_comes_in_alone_stands_near_the_middle_by_chance() -> None:
+    alone = [scene.cue for scene in scenes_of(SEEN) if not scene.stays and len(scene.characters) == 1]
+    offsets = [cue.draw(0)[0].x - cue.look(0)[0] - sum(VISIBLE) / 2 for cue in alone]
+    assert len(offsets) > 20
+    assert max(map(abs, offsets)) < 70, "of the 108 on either side that the picture has room for"
+    assert np.std(offsets) > 10
+
+
 def test_passers_by_come_from_the_seed_and_no_truth_names_them() -> None:
     again = films_of("stories", 1)[0]
     assert again == SEEN[0]
