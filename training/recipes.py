@@ -226,7 +226,11 @@ def mini() -> Recipe:
             precision="auto",
         ),
         adapt=AdaptPhaseSettings(
-            loop=LoopSettings(steps=8000, learning_rate=2e-3, optimizer="muon", **common), precision="auto"
+            loop=LoopSettings(
+                steps=6000, learning_rate=4e-3, optimizer="muon", **{**common, "batch_size": 16, "micro_batch": 8}
+            ),
+            predictions="rollout",
+            precision="auto",
         ),
         # rates and steps are not tuned
         distill=DistillPhaseSettings(

@@ -63,7 +63,7 @@ STEPS: Mapping[str, int] = {
     "features": 20,
     "joint": 75,
     "game": 55,
-    "adapt": 65,
+    "adapt": 85,
     "claims": 60,
     "drift": 15,
     "tables": 0,
