@@ -22,8 +22,8 @@ _APART = {HUG: (82.0, 100.0)}
 """Distance of actor and companion; the speed of a hug is right for these."""
 _FARTHEST = 160.0
 _SPREAD = 0.3
-"""Part of a range, around its middle, that new positions and distances are drawn from. A small shot decoder draws
-fewer of the characters if they may be anywhere (`docs/results/miniature.md`)."""
+"""Part of a range, around its middle, that new positions and distances are drawn from. In trials on single
+pictures, a small shot decoder drew fewer of the characters that may be anywhere (`docs/results/miniature.md`)."""
 _KINDS = {
     "meadow": ("dog", "butterfly", "walker", "bird", "balloon"),
     "beach": ("dog", "bird", "walker", "balloon"),
