@@ -135,7 +135,7 @@ def test_time_coats_and_flags_last_until_a_turn_changes_them() -> None:
     assert {(scene.story, scene.place) for scene in scenes_of(SEEN) if scene.flag is not None} <= planted.keys()
     flags = Counter(Counter(story for story, _ in planted).values())
     assert flags[2] + flags[3] >= 18, "of 21 stories"
-    assert flags[3] >= 3
+    assert flags[3] >= 1
 
 
 def test_a_scene_that_stays_begins_where_the_last_one_ended() -> None:
@@ -163,6 +163,15 @@ def test_whoever_comes_in_alone_stands_near_the_middle_by_chance() -> None:
     assert len(offsets) > 20
     assert max(map(abs, offsets)) < 70, "of the 108 on either side that the picture has room for"
     assert np.std(offsets) > 10
+
+
+def test_of_two_who_were_not_there_together_the_caption_names_the_left_one_first() -> None:
+    pairs = [scene.cue for scene in scenes_of(SEEN) if not scene.stays and len(scene.characters) == 2]
+    assert len(pairs) > 20
+    for cue in pairs:
+        actor, companion = cue.actor, cue.companion
+        xs = {sprite.name: sprite.x for sprite in cue.draw(0)}
+        assert xs[actor] < xs[str(companion)]
 
 
 def test_passers_by_come_from_the_seed_and_no_truth_names_them() -> None:
