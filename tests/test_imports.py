@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pkgutil
 import subprocess
 import sys
@@ -42,6 +43,12 @@ def test_the_data_half_sets_nothing_and_needs_neither_torch_nor_prefect() -> Non
 @pytest.mark.nightly
 def test_importing_all_of_flows_sets_nothing() -> None:
     assert imported("flows")[0] == "[]"
+
+
+def test_a_waiting_thread_of_torch_hardly_spins() -> None:
+    command, shown = [sys.executable, "-c", "import flows.commands.play, torch"], {"OMP_DISPLAY_ENV": "VERBOSE"}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **shown})
+    assert "GOMP_SPINCOUNT = '1000'" in done.stderr
 
 
 def test_help_and_status_need_no_client_of_a_model_server() -> None:
