@@ -166,7 +166,7 @@ def make_app(games: Games, config: ModelConfig, rules: Rules | None = None) -> F
         "continues": config.shot_decoder.continues != "no",
         "start": asdict(Values()),
         "kept": {"most_bytes": MOST_BYTES, "gif_turns": GIF_TURNS},
-        "rules": {"turns": rules.turns, "for_two": rules.for_two} if rules else None,
+        "rules": {"turns": rules.turns, "casting": rules.casting} if rules else None,
         "times": TIMES,
         "manners": list(ADVERBS.values()),
     }

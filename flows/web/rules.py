@@ -105,9 +105,9 @@ class Rules(Settings):
         return self.motions.get(name, _FREE)
 
     @property
-    def for_two(self) -> tuple[str, ...]:
-        """Motions that need company."""
-        return tuple(name for name, rule in self.motions.items() if rule.company == "needed")
+    def casting(self) -> dict[str, str]:
+        """Company of the motions that need it, or have none."""
+        return {name: rule.company for name, rule in self.motions.items() if rule.company != "welcome"}
 
     def mood_of(self, values: dict[str, int]) -> str:
         """Return the first mood that fits, empty if none does."""

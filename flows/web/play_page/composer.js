@@ -19,7 +19,7 @@ export class Composer {
   #checks = 0; // how often a character was chosen: the one chosen first acts
   #hindered = {}; // why a character cannot do a motion now
   #shown = []; // who is in the picture if the player names nobody
-  #forTwo = []; // motions that need company
+  #casting = {}; // of motions: company "needed" or "none" in the picture
   #together = {}; // words that the training data shows together
   #times = [];
   #manners = []; // adverbs of the motion levels
@@ -75,7 +75,7 @@ export class Composer {
     at("names").hidden = words.length === 0;
     this.#offerFor("motion-text", at("motions"), motions);
     const apart = splitTimes(places, times);
-    [this.#together, this.#times, this.#manners, this.#forTwo] = [together, apart.times, manners, rules?.for_two ?? []];
+    [this.#together, this.#times, this.#manners, this.#casting] = [together, apart.times, manners, rules?.casting ?? {}];
     this.#offerFor("background-text", at("places"), apart.places);
     this.#offerTimes(apart.times);
     at("about").textContent = about;
@@ -270,7 +270,7 @@ export class Composer {
     for (const box of at("cast").querySelectorAll("input[type=checkbox]"))
       box.parentElement.classList.toggle("unmet", this.#unmet([box.value], motion, place).some(([name]) => name === box.value));
     for (const button of at("motions").children)
-      button.classList.toggle("unmet", this.#isLone(names, button.textContent) || this.#unmet(names, button.textContent, place).some((pair) => pair.includes(button.textContent)));
+      button.classList.toggle("unmet", Boolean(this.#miscast(names, button.textContent)) || this.#unmet(names, button.textContent, place).some((pair) => pair.includes(button.textContent)));
     for (const button of at("motions").children) button.classList.toggle("hindered", Boolean(this.#hindrance(names, button.textContent)));
     for (const button of at("places").children)
       button.classList.toggle("unmet", this.#unmet(names, motion, button.textContent).some((pair) => pair.includes(button.textContent)));
@@ -306,16 +306,20 @@ export class Composer {
     return this.#hindered[actor]?.[motion] ?? "";
   }
 
-  #isLone(names, motion) {
-    return this.#forTwo.includes(without(this.#manners, motion)) && (names.length || this.#shown.length) < 2;
+  /** Says that a motion needs more characters, or fewer. */
+  #miscast(names, motion) {
+    const [deed, many] = [without(this.#manners, motion), (names.length || this.#shown.length) > 1];
+    if (this.#casting[deed] === "needed" && !many) return `It takes two to ${deed}: one character alone may be drawn twice.`;
+    if (this.#casting[deed] === "none" && many) return `Characters ${deed} alone: a second one may not show.`;
+    return "";
   }
 
   #nameUnmet(fields) {
     const pairs = fields ? this.#unmet(fields.characters, fields.motion, without(this.#times, fields.background)) : [];
     const named = pairs.map(([one, other]) => `${one} with ${other}`);
-    const lone = fields && this.#isLone(fields.characters, fields.motion);
+    const miscast = fields ? this.#miscast(fields.characters, fields.motion) : "";
     at("unmet").textContent = [
-      lone ? `It takes two to ${without(this.#manners, fields.motion)}: one character alone may be drawn twice.` : "",
+      miscast,
       named.length ? `Not in the training data, so it may not show: ${named.join(", ")}.` : "",
     ].filter(Boolean).join(" ");
   }

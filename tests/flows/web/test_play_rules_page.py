@@ -126,9 +126,10 @@ def name(page: Page, character: str, wanted: bool) -> None:
     expect(box).to_be_checked(checked=wanted)
 
 
-def test_hugs_of_one_character_are_marked(chromium: Browser, tmp_path: Path) -> None:
+def test_hugs_of_one_character_and_runs_of_two_are_marked(chromium: Browser, tmp_path: Path) -> None:
     with ruled(tmp_path) as game, opened(chromium, game) as page:
-        hug, said = page.locator("#motions").get_by_role("button", name="hug"), page.locator("#unmet")
+        hug, run = (page.locator("#motions").get_by_role("button", name=name, exact=True) for name in ("hug", "run"))
+        said = page.locator("#unmet")
         name(page, "Haru", True)
         expect(hug).to_have_class(re.compile("unmet"))
         hug.click()
@@ -136,6 +137,10 @@ def test_hugs_of_one_character_are_marked(chromium: Browser, tmp_path: Path) -> 
         name(page, "Mika", True)
         expect(hug).not_to_have_class(re.compile("unmet"))
         expect(said).to_be_hidden()
+        run.click()
+        expect(run).to_have_class(re.compile("unmet"))
+        expect(said).to_have_text("Characters run alone: a second one may not show.")
+        hug.click()
         page.locator("#places").get_by_role("button", name="meadow").click()
         page.get_by_role("button", name="Play", exact=True).click()
         turns(page, 1)
