@@ -37,7 +37,6 @@ from examples.miniature.other_words import OTHER_WORDS
 from examples.miniature.recogniser_network import PACKED as RECOGNISER
 from examples.miniature.recogniser_network import Recogniser
 from examples.miniature.truth import Truths
-from examples.world.characters import CAST
 from flows.console.terminal import say
 from flows.game.folder import GameFolder
 from models.checkpoint import Checkpoint
@@ -53,9 +52,9 @@ from training.data.turns import read_texts
 
 _ABOUT = (
     "This model has seen nothing but a small world drawn by code: the characters, motions and places above. It knows "
-    "few other words. Of 60 turns clicked at random, 35 show who, where and what was asked, judged by eye, and 29 by a "
-    "trained recogniser: the place always, but a sword is never seen, Mika is on every broom, and a character who hugs "
-    "alone gets a double. It remembers the time of day, raincoats half of the time, flags hardly."
+    "few other words. Of 60 turns clicked at random, 26 show who, where and what was asked, judged by eye, and 23 by a "
+    "trained recogniser. The place is always right. One character is right in 23 of 27 turns. Two mostly look alike or "
+    "dissolve. It has never seen two run, fly or fall together."
 )
 
 _LEVELS = LevelScale(
@@ -64,7 +63,10 @@ _LEVELS = LevelScale(
     width=CONFIG.clips.width,
     height=CONFIG.clips.height,
 )
-HELD_OUT = {f"stories-{film}": story for film, story in enumerate((5, 12, 17, 22, 34, 36, 45), start=1)}
+HELD_OUT = {
+    f"stories-{film}": story
+    for film, story in enumerate((2, 8, 19, 23, 34, 41, 43, 52, 57, 67, 73, 79, 86, 94), start=1)
+}
 """Story of each film in `val` when the packed model was trained. It follows from the bytes of the film, and so from the
 versions of the packages that encode it."""
 GAME = Path(__file__).with_name("game.txt")
@@ -173,9 +175,7 @@ def unpack_model(out: Path, packed: Path = PACKED) -> None:
     made_from = {"packed": packed_identity(packed), "image_encoder": Checkpoint.open(encoder).as_start()}
     ResultNotes(out / "unpacked.json").renew("unpacked", made_from, partial(_unpack, out, packed, encoder))
     say(f"the model of the package is in {out / 'unpacked'}; recogniser, claims and drift measure it")
-    if strangers := CAST.keys() - set(Checkpoint.open(out / "unpacked").config.characters):
-        say(f"it has never seen {', '.join(sorted(strangers))}: docs/miniature.md names the version of its world")
-    elif others := _other_stories(out):
+    if others := _other_stories(out):
         say(f"{others}: on clips of these the figures are of what the model was trained on, not of held-out clips")
 
 

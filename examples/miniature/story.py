@@ -51,7 +51,7 @@ _ONCE = ("sit down", "fall over", HUG)
 _LASTING = {COAT_ON, COAT_OFF, PLANT}
 _SOCIAL, _RESTS = {HUG}, {HUG, "sit down"}
 _FUN = {"dance", "spin", "jump", "run", "fly on a broom", "swing a sword", "wave"}
-_WATCHED = {"jump", "wave", "dance", "spin", "walk", "swing a sword", "sit down", HUG}
+WATCHED = {"jump", "wave", "dance", "spin", "walk", "swing a sword", "sit down", HUG}
 """Motions that a companion may watch: they keep clear of it, and the camera stays."""
 _NUMBERS = {name: number for names in (CAST, (*_REPEATED, *_ONCE), PLACES) for number, name in enumerate(names)}
 
@@ -275,7 +275,7 @@ class _Story:
                 if motion in (COAT_ON, COAT_OFF) and (actor in self.coats) != (motion == COAT_OFF):
                     continue
                 for companion in (None, *names):
-                    if motion != HUG if companion is None else motion in _WATCHED and companion != actor:
+                    if motion != HUG if companion is None else motion in WATCHED and companion != actor:
                         yield Cue(actor, motion, level, companion, self.coats)
 
     def _uses(self, cue: Cue, place: str) -> tuple[int, ...]:
@@ -283,7 +283,7 @@ class _Story:
         used, kinds = self.writer.used, held_out(cue, place) if self.writer.pairs == "unseen" else ()
         shown = ((cue.actor, cue.motion), (cue.motion, place), (cue.actor, place))
         uses = 2 * used["motion", cue.motion] + sum(used[it] for it in shown)
-        if cue.motion in _WATCHED - {HUG}:  # three scenes with a companion for two without
+        if cue.motion in WATCHED - {HUG}:  # three scenes with a companion for two without
             uses += (2 if cue.companion else 3) * used["company", cue.motion, bool(cue.companion)]
         return used[kinds] if kinds else 0, uses
 

@@ -2,8 +2,8 @@
 
 OUT/uniform/IDENTITY/game-1 ...    games whose characters, motions, places and times are drawn from the page's buttons
 OUT/uniform.png                    first, middle and last frame of every turn, to name by eye
-OUT/uniform.json                   share of the turns that show what was asked, by the packed recogniser: of all, and of
-                                   those whose pairs of character, motion and place are all in the training data
+OUT/uniform.json                   share of the turns that show what was asked, by the packed recogniser: of all, of
+                                   those whose motion the stories show with as many characters, and of the others
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from PIL import Image
 from examples.miniature.figures import Figure, figure
 from examples.miniature.package import sheet, turn_picture
 from examples.miniature.recogniser_network import Named, Recogniser
+from examples.miniature.story import WATCHED
+from examples.world.puppet_motions import HUG
 from flows.console.terminal import say
 from flows.game.folder import GameFolder
 from flows.game.play_file import is_unfinished, opened_game, play_on
@@ -59,11 +61,10 @@ class Clicks:
         """Place with its time of day."""
         return f"{self.time} {self.place}".strip()
 
-    def is_trained(self, config: ModelConfig) -> bool:
-        """Return whether training has shown all pairs; of two characters, one must do the motion."""
-        places = {self.place, *(f"{time} {self.place}" for time in TIMES)}
-        there = all(places.intersection(config.together.get(word, ())) for word in (*self.who, self.motion))
-        return there and any(self.motion in config.together.get(name, ()) for name in self.who)
+    @property
+    def has_clips(self) -> bool:
+        """True if the stories show the motion with as many characters."""
+        return self.motion in WATCHED if len(self.who) > 1 else self.motion != HUG
 
     def as_asked(self, named: Named) -> dict[str, bool]:
         """Return which parts the recogniser names as they were asked."""
@@ -96,9 +97,9 @@ def play_uniformly(out: Path) -> None:
                 engine = engine or Engine.load(checkpoint.folder, options)
                 play_on(folder, engine, lines)
         shown.append((folder, clicks))
-    _draw_sheet(out / "uniform.png", shown, config)
+    _draw_sheet(out / "uniform.png", shown)
     say(f"the turns: {out / 'uniform.png'}")
-    figures = _figures(shown, config, Recogniser.open())
+    figures = _figures(shown, Recogniser.open())
     write_json(out / "uniform.json", figures)
     for name, found in figures.items():
         said = ", ".join(f"{field} {each['mean']:.0%}" for field, each in found.items())
@@ -106,24 +107,24 @@ def play_uniformly(out: Path) -> None:
 
 
 def _figures(
-    shown: Sequence[tuple[GameFolder, Sequence[Clicks]]], config: ModelConfig, recogniser: Recogniser
+    shown: Sequence[tuple[GameFolder, Sequence[Clicks]]], recogniser: Recogniser
 ) -> dict[str, dict[str, Figure]]:
     found: dict[str, dict[str, list[tuple[Path, bool]]]] = {}
     for folder, clicks in shown:
         frames_BTHWC = np.stack([read_clip(folder.clip_path(turn.id))[..., ::-1] for turn in folder.turns])
         for each, named in zip(clicks, recogniser.name(torch.from_numpy(frames_BTHWC)), strict=True):
-            for kind in ("all", "trained pairs" if each.is_trained(config) else "other pairs"):
+            for kind in ("all", "in the stories" if each.has_clips else "not in the stories"):
                 for field, right in each.as_asked(named).items():
                     found.setdefault(kind, {}).setdefault(field, []).append((folder.path, right))
     return {kind: {field: figure(values) for field, values in fields.items()} for kind, fields in found.items()}
 
 
-def _draw_sheet(path: Path, shown: Sequence[tuple[GameFolder, Sequence[Clicks]]], config: ModelConfig) -> None:
-    """Draw all turns; the number of one with a pair that was never trained has a star."""
+def _draw_sheet(path: Path, shown: Sequence[tuple[GameFolder, Sequence[Clicks]]]) -> None:
+    """Draw all turns; the number of one that the stories do not show has a star."""
     pictures: list[Image.Image] = []
     for folder, clicks in shown:
         for each, turn in zip(clicks, folder.turns, strict=True):
-            star = "" if each.is_trained(config) else "*"
+            star = "" if each.has_clips else "*"
             caption = f"{len(pictures) + 1}{star} {', '.join(each.who)}: {each.motion}, {each.background}"
             pictures.append(turn_picture(caption, read_clip(folder.clip_path(turn.id))))
     with replacing(path) as temporary:
