@@ -133,6 +133,4 @@ class Fork(Record):
         if self.phase == "distill":
             keys["distill.critic_rank"] = recipe.distill.critic_rank != before.distill.critic_rank
             keys["distill.adversarial"] = bool(recipe.distill.adversarial) != bool(before.distill.adversarial)
-        if self.phase == "game":
-            keys["game.history_noise"] = bool(recipe.game.history_noise) != bool(before.game.history_noise)
         return keys

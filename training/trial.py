@@ -286,7 +286,7 @@ def _window(recipe: Recipe) -> GameExample:
         prompt = write_prompt(tokenizer, turns[1:], INSTRUCTION, len(tokens_LD), conventions, state)
     targets = len(prompt.targets)
     lengths = tuple(range(1, targets + 1)) if windows.packed else (windows.most_turns,)
-    return GameExample(prompt, tokens_LD.expand(targets, -1, -1), (MEASURED,) * targets, 0, lengths)
+    return GameExample(prompt, tokens_LD.expand(targets, -1, -1), (MEASURED,) * targets, lengths)
 
 
 def precision_of(phase: PhaseName, recipe: Recipe) -> Precision:

@@ -132,7 +132,6 @@ def test_a_fork_with_changes_takes_them_and_keeps_the_rest_of_the_state(source: 
         ("joint/states/step-00000002", "", "no saved state of step 2: "),
         ("joint", "[model.shot_encoder]\nvariant = 'linear'\n[shot.joint]\nsteps = 9", "do not change model"),
         ("joint", "[shot]\ntrained = 'adapters'\n[shot.joint]\nsteps = 9", "do not change shot.trained"),
-        ("game", "[game]\nhistory_noise = 0.5\n[game.loop]\nsteps = 9", "do not change game.history_noise"),
         ("game", "[game.loop]\noptimizer = 'muon'\nsteps = 9", "do not change optimizer"),
         ("features", "", "has no saved states: name the folder of a phase"),
         ("game", "[game.loop]\nstep = 9", "did you mean game.loop.steps?"),

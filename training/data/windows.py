@@ -12,37 +12,19 @@ end one, as long as possible.
 A turn without an instruction cannot be written into a prompt and is treated as a dropped clip. A window may skip a few
 dropped clips of one scene (`most_gap`). No window contains a turn that overlaps its predecessor; the turns around it
 follow each other.
-
-In play, the past consists of the game model's own predictions, and in plain training of recorded clips. So training
-would never see the errors that play feeds back. As in GameNGen (arXiv 2408.14837, section 3.2.1), noise replaces these
-errors, with s the shot tokens of a past turn and A `history_noise`:
-
-    a ~ U(0, A), one level per window;    s' = s + a std(s) eps,    eps ~ N(0, I)
-
-As in GameNGen, a learned vector of the level, in tenths of A, is added to every past shot token. The vector of the
-lowest tenth is zero. So play, which adds no noise, needs no vector, and checkpoints stay the same.
-
-Letters of the shapes: L shot tokens, D their width.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count, takewhile
-
-import torch
-from torch import Tensor
 
 from models.config import Continues
 from models.turns import stays
 from training.config import WindowSettings
-from training.data.feature_cache import FeatureCache
-from training.data.order import Position, epoch_order, generator
+from training.data.order import Position, epoch_order
 from training.data.turns import RecordedTurn
-
-NOISE_LEVELS = 10
-"""Tenths of the greatest noise; the number of the published work."""
 
 
 @dataclass(frozen=True)
@@ -163,40 +145,3 @@ class Windows:
         if one.scene != other.scene:
             return self.settings.across_scenes and not dropped
         return dropped <= self.settings.most_gap
-
-
-@dataclass(frozen=True)
-class Past:
-    """Shot tokens of the past turns of one window."""
-
-    shots: Mapping[str, Tensor]
-    """Shot tokens [L, D] by clip id."""
-    noise_level: int = 0
-    """Tenth of the greatest noise, 0 to 9."""
-
-
-@dataclass(frozen=True)
-class History:
-    """Settings of the past in training, with the seed of its random numbers."""
-
-    noise: float = 0.0
-    seed: int = 0
-
-    def drawn(self, window: Window, cache: FeatureCache, position: Position) -> Past:
-        """Return the past of a training window; its random numbers are functions of seed and position."""
-        numbers = generator(self.seed, position)
-        level = float(torch.rand((), generator=numbers))
-        shots: dict[str, Tensor] = {}
-        for turn in window.past:
-            tokens_LD = cache.get("shot_tokens", turn.clip_id)
-            if self.noise:
-                tokens_LD = tokens_LD.float()
-                noise_LD = torch.randn(tokens_LD.shape, generator=numbers)
-                tokens_LD = tokens_LD + level * self.noise * tokens_LD.std() * noise_LD
-            shots[turn.clip_id] = tokens_LD
-        return Past(shots, int(level * NOISE_LEVELS) if self.noise else 0)
-
-
-def recorded(window: Window, cache: FeatureCache) -> Past:
-    """Return the past as it was recorded, for validation."""
-    return Past({turn.clip_id: cache.get("shot_tokens", turn.clip_id) for turn in window.past})

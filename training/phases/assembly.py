@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
@@ -28,7 +28,7 @@ from training.data.feature_cache import FeatureCache, storage_dtype
 from training.data.mixture import by_dataset
 from training.data.order import part_seed
 from training.data.turns import Catalog, RecordedTurn
-from training.data.windows import History, Windows
+from training.data.windows import Windows
 from training.optimizer import Pace
 from training.phases.distill import DistillExamples, DistillPhase
 from training.phases.distill_networks import FewStepNetworks, FewStepShots, GuideNetworks, critic_of
@@ -103,11 +103,10 @@ def game_phase(
     model = checkpoint.game_model("cpu", frozen_dtype(recipe.game.precision), torch.float32)
     tokenizer, settings, seed = checkpoint.tokenizer(), recipe.game.windows, recipe.game.loop.seed
     held_out = Windows(val.catalog.turns if val else (), settings)
-    history = History(recipe.game.history_noise, seed)
 
     def examples(turns: Sequence[RecordedTurn], seed: int) -> GameExamples:
-        windows, past = Windows(turns, settings, seed), replace(history, seed=seed)
-        return GameExamples(windows, train.cache, tokenizer, config, recipe.game.free_text, past)
+        windows = Windows(turns, settings, seed)
+        return GameExamples(windows, train.cache, tokenizer, config, recipe.game.free_text, recipe.game.own_past)
 
     device = training_device()
     return GamePhase(
@@ -292,8 +291,8 @@ def game_training(recipe: Recipe, model: GameModel, device: torch.device) -> Gam
         model,
         settings.alpha,
         settings.beta,
-        noisy=settings.history_noise > 0,
         most_turns=settings.windows.most_turns,
+        predicts_past=settings.own_past > 0,
     )
 
 

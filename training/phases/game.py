@@ -14,6 +14,11 @@ as the level always is, and otherwise 0. s' are the predicted shot tokens, and s
 alpha = 1 and beta = 0; the ablation sets alpha = beta = 0.5. Division by sum_k m_k gives every turn the same weight,
 however many of its values are known. The loss of a packed window (`game.windows.packed`) is the mean over its turns.
 
+In play, the past consists of the game model's own predictions, and in plain training of recorded clips. So training
+would never see the errors that play feeds back. With `game.own_past`, a pass without gradients first predicts every
+turn of the packed windows after the recorded past. In that share of the windows, these predictions are the past of the
+pass that trains. This is parallel scheduled sampling (Duckworth et al., arXiv 1906.04331) with one pass.
+
 Letters of the shapes: B prompts, N targets of all prompts in their order, L shot tokens, D their width, V vocabulary.
 """
 
@@ -42,10 +47,10 @@ from models.tokens import ID_OF, LEGAL_IDS, LEGAL_VALUES, PastTurn, TokenPrompt,
 from training.config import ValidationSettings
 from training.data.encoding import prompt_of
 from training.data.feature_cache import FeatureCache
-from training.data.order import Examples, Position, spread
+from training.data.order import Examples, Position, generator, spread
 from training.data.phrasing import as_typed, rephrased
 from training.data.predictions import GAME_TURNS, drawn_games, last_error
-from training.data.windows import NOISE_LEVELS, History, Past, Window, Windows, recorded
+from training.data.windows import Window, Windows
 from training.phase import ALONE, Share
 
 
@@ -57,10 +62,10 @@ class GameExample:
     shot_tokens_NLD: Tensor
     measured: tuple[tuple[bool, bool, bool, bool], ...]
     """True for each measured value of each target: level, social, entertainment, stamina."""
-    noise_level: int
-    """Tenth of the greatest noise on the past, 0 to 9."""
     turns: tuple[int, ...]
     """Number of turns that each target's prediction is made from, its own included."""
+    own_past: bool = False
+    """True if the game model predicts the past before it learns from it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,9 +76,10 @@ class GameBatch(TensorBatch):
     shot_tokens_NLD: Tensor
     state_ids_N4: Tensor
     measured_N4: Tensor
-    noise_levels_B: Tensor
     turns_N: Tensor
     """Number of turns of each target's window, from 1."""
+    own_past_B: Tensor
+    """True for prompts whose past the game model predicts before it learns from it."""
 
     @classmethod
     def of(cls, examples: Sequence[GameExample], multiple: int = 1) -> Self:
@@ -83,8 +89,8 @@ class GameBatch(TensorBatch):
             torch.cat([example.shot_tokens_NLD for example in examples]),
             torch.tensor([target.ids for example in examples for target in example.prompt.targets]),
             torch.tensor([measured for example in examples for measured in example.measured]),
-            torch.tensor([example.noise_level for example in examples]),
             torch.tensor([turns for example in examples for turns in example.turns]),
+            torch.tensor([example.own_past for example in examples]),
         )
 
 
@@ -98,79 +104,75 @@ class GameExamples:
         tokenizer: LlamaTokenizer,
         config: ModelConfig,
         free_text: float = 0.0,
-        history: History = History(),
+        own_past: float = 0.0,
     ) -> None:
         """Store the arguments; nothing is read yet.
 
         Args:
-            cache: feature cache with `shot_tokens`, and `predictions` if the history contains any.
+            cache: feature cache with `shot_tokens`.
             free_text: share of instructions in other words.
+            own_past: share of packed windows with a predicted past.
         """
         self.windows, self.cache, self.tokenizer, self.config = windows, cache, tokenizer, config
-        self.free_text, self.history = free_text, history
+        self.free_text, self.own_past = free_text, own_past
 
     def __len__(self) -> int:
         return len(self.windows)
 
     def __getitem__(self, position: Position) -> GameExample:
-        """Return a training example with a random window length or a packed one, random phrasings and a drawn past."""
+        """Return a training example with a random window length or a packed one, and random phrasings."""
         window = rephrased(self.windows.at(position), self.free_text, self.windows.seed, position)
-        past = self.history.drawn(window, self.cache, position)
-        return self._packed(window, past) if self.windows.settings.packed else self._example(window, past)
+        if not self.windows.settings.packed:
+            return self._example(window)
+        drawn = float(torch.rand((), generator=generator(self.windows.seed, position)))
+        return self._packed(window, own_past=drawn < self.own_past)
 
     def longest(self, item: int) -> GameExample:
         """Return a validation example with the longest window, as during play."""
-        window = self.windows.longest(item)
-        return self._example(window, recorded(window, self.cache))
+        return self._example(self.windows.longest(item))
 
     def typed(self, item: int, number: int) -> GameExample:
         """Return the example of `longest` with free text that is never trained on; there are several, by number."""
-        window = as_typed(self.windows.longest(item), number)
-        return self._example(window, recorded(window, self.cache))
+        return self._example(as_typed(self.windows.longest(item), number))
 
     def tokens_of(self, clip_id: str) -> Tensor:
         """Return the recorded shot tokens [L, D] of a clip."""
         return self.cache.get("shot_tokens", clip_id).float()
 
-    def _example(self, window: Window, past: Past) -> GameExample:
-        prompt = prompt_of(window, past.shots.__getitem__, self.tokenizer, self.config)
+    def _example(self, window: Window) -> GameExample:
+        prompt = prompt_of(window, partial(self.cache.get, "shot_tokens"), self.tokenizer, self.config)
         target = window.target
         wanted_1LD = self.cache.get("shot_tokens", target.clip_id)[None]
-        return GameExample(prompt, wanted_1LD, (target.measured,), past.noise_level, (len(window.turns),))
+        return GameExample(prompt, wanted_1LD, (target.measured,), (len(window.turns),))
 
-    def _packed(self, window: Window, past: Past) -> GameExample:
+    def _packed(self, window: Window, *, own_past: bool) -> GameExample:
         targets_NLD = torch.stack([self.cache.get("shot_tokens", turn.clip_id) for turn in window.turns])
-        shots = [*(past.shots[turn.clip_id] for turn in window.past), targets_NLD[-1]]
         turns = [
             PastTurn(turn.instruction, shot_LD, turn.state, turn.measured)
-            for turn, shot_LD in zip(window.turns, shots, strict=True)
+            for turn, shot_LD in zip(window.turns, targets_NLD, strict=True)
         ]
-        prompt = write_packed_prompt(self.tokenizer, turns, len(shots[-1]), self.config.conventions)
+        prompt = write_packed_prompt(self.tokenizer, turns, targets_NLD.shape[1], self.config.conventions)
         measured = tuple(turn.measured for turn in window.turns)
-        return GameExample(prompt, targets_NLD, measured, past.noise_level, tuple(range(1, len(turns) + 1)))
+        return GameExample(prompt, targets_NLD, measured, tuple(range(1, len(turns) + 1)), own_past)
 
 
 class GameTraining(nn.Module):
-    """Game model with its loss, and the vectors of the noise levels if the past is noisy."""
+    """Game model with its loss."""
 
     units = ("MistralDecoderLayer", "GameModel")
     """FSDP2 units; the game model is one because validation also calls it alone."""
 
     def __init__(
-        self, game_model: GameModel, alpha: float, beta: float, *, noisy: bool = False, most_turns: int = 0
+        self, game_model: GameModel, alpha: float, beta: float, *, most_turns: int = 0, predicts_past: bool = False
     ) -> None:
         super().__init__()
-        self.most_turns = most_turns
+        self.most_turns, self.predicts_past = most_turns, predicts_past
         self.game_model, self.alpha, self.beta = game_model, alpha, beta
-        self.noise_vectors: nn.Embedding | None = None
-        if noisy:
-            width = next(game_model.input_resampler.parameters()).shape[1]
-            self.noise_vectors = nn.Embedding(NOISE_LEVELS, width, padding_idx=0)
-            nn.init.zeros_(self.noise_vectors.weight)
 
     def forward(self, batch: GameBatch) -> dict[str, Tensor]:
         """Return for each prompt [B] the loss, its terms, and the accuracy of the level and of the measured state."""
-        output: GameOutput = self.game_model(self._with_noise_level(batch))
+        is_predicting = self.training and self.predicts_past
+        output: GameOutput = self.game_model(self._with_own_past(batch) if is_predicting else batch.prompts)
         # 1. The terms of every target.
         measured_N4 = batch.measured_N4.float()
         logits_NV4 = output.state_logits_N4V.float().transpose(1, 2)
@@ -202,17 +204,19 @@ class GameTraining(nn.Module):
         shares = {f"share/{kind}": is_it_N.float() for kind, is_it_N in kinds.items()}
         return shares | {f"loss/{kind}": losses_N * is_it_N for kind, is_it_N in kinds.items()}
 
-    def _with_noise_level(self, batch: GameBatch) -> PromptBatch:
-        """Add the vector of its noise level to the past shot tokens of each prompt.
+    @torch.no_grad()
+    def _with_own_past(self, batch: GameBatch) -> PromptBatch:
+        """Return the prompts, those with `own_past` after predicted shot tokens.
 
-        Without past turns it adds zero rows, so that the vectors always have a gradient.
+        All prompts are predicted, even if none needs it: under FSDP the processes run the network together.
         """
         prompts = batch.prompts
-        if self.noise_vectors is None:
+        shots_NLD = self.game_model(prompts).shot_tokens_NLD
+        if prompts.history_ND is None:
             return prompts
-        added_ND = self.noise_vectors(batch.noise_levels_B).index_select(0, prompts.history_prompts_N)
-        past_ND = added_ND if prompts.history_ND is None else prompts.history_ND.to(added_ND) + added_ND
-        return replace(prompts, history_ND=past_ND)
+        own_ND = torch.cat([window_NLD[:-1] for window_NLD in shots_NLD.split(prompts.targets)]).flatten(0, 1)
+        is_own_N1 = batch.own_past_B.index_select(0, prompts.history_prompts_N)[:, None]
+        return replace(prompts, history_ND=torch.where(is_own_N1, own_ND.to(prompts.history_ND), prompts.history_ND))
 
 
 def chosen_ids(logits_N4V: Tensor) -> Tensor:

@@ -1,16 +1,13 @@
-"""Windows of turns: how far they reach back, how often they come, and the noise on their past."""
+"""Windows of turns: how far they reach back, and how often they come."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
-from itertools import chain, starmap
+from itertools import chain
 
 import numpy as np
 import pytest
-import torch
-from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from models.config import Continues
@@ -18,17 +15,15 @@ from pipeline.core.config import ShardSettings
 from pipeline.publish.shards import write_shards
 from tests.support.datasets.made_dataset import MODEL, make_dataset
 from training.config import WindowSettings
-from training.data.feature_cache import Feature, FeatureCache
 from training.data.order import Batches, Position, begin_reading
 from training.data.shards import open_shards
 from training.data.turns import Catalog, RecordedTurn
-from training.data.windows import NOISE_LEVELS, History, Past, Window, Windows, continued, recorded
+from training.data.windows import Window, Windows, continued
 
 STRICT = WindowSettings(across_scenes=False, most_gap=0)
 GAPS = WindowSettings(across_scenes=False, most_gap=1)
 CUTS = WindowSettings(across_scenes=True, most_gap=0)
 FREE = WindowSettings(across_scenes=True, most_gap=1)
-SHAPE = (40, 50)
 
 
 @pytest.fixture(scope="module")
@@ -193,60 +188,3 @@ def test_ranks_and_workers_together_cover_all_items(turns: tuple[RecordedTurn, .
     assert Counter(seen).most_common(1)[0][1] == 1
     assert len(seen) == 4 * len(windows)
     assert {(epoch, item) for epoch, item, _ in seen} == {(e, i) for e in range(4) for i in range(len(windows))}
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> FeatureCache:
-    """Two films of about ten turns; their recorded tokens are noise of one seed per clip."""
-    root = tmp_path_factory.mktemp("dataset")
-    write_shards(make_dataset(root, scenes=4, clips=3, captioner=MODEL), ShardSettings(samples=4, val_share=0))
-    read = Catalog.read(open_shards(root, "train"))
-    catalog = replace(read, turns=tuple(starmap(consecutive, enumerate(read.turns))))
-    filled = FeatureCache(root / "features", catalog, [Feature("shot_tokens", SHAPE, torch.float32, {})])
-    filled.fill_from_turns("shot_tokens", tokens_of, batch_size=5)
-    return filled
-
-
-def consecutive(number: int, turn: RecordedTurn) -> RecordedTurn:
-    """The turn with a number that leaves no gaps in its film."""
-    return turn.model_copy(update={"sample": turn.sample.model_copy(update={"index": number})})
-
-
-def tokens_of(turns: Sequence[RecordedTurn]) -> Tensor:
-    seeds = [int(turn.clip_id[-6:]) for turn in turns]
-    return torch.stack([torch.randn(SHAPE, generator=torch.Generator().manual_seed(seed)) for seed in seeds])
-
-
-def drawn(cache: FeatureCache, history: History, count: int = 200) -> list[tuple[Window, Past]]:
-    """Pasts of one window, of five turns, in many epochs."""
-    windows = Windows(cache.catalog.turns, WindowSettings())
-    window = windows.longest(6)
-    assert len(window.past) == 4
-    return [(window, history.drawn(window, cache, Position(epoch, 6))) for epoch in range(count)]
-
-
-def test_noise_has_the_drawn_level_and_the_network_is_given_its_tenth(cache: FeatureCache) -> None:
-    levels = []
-    for window, past in drawn(cache, History(noise=0.8)):
-        true = recorded(window, cache).shots
-        found = [float((past.shots[name] - true[name]).std() / true[name].std()) for name in true]
-        assert max(found) - min(found) < 0.1 * max(found)  # one level for the whole window
-        assert past.noise_level == pytest.approx(found[0] / 0.8 * NOISE_LEVELS - 0.5, abs=0.8)
-        levels.append(past.noise_level)
-    assert set(levels) == set(range(NOISE_LEVELS))
-    assert max(levels.count(level) for level in range(NOISE_LEVELS)) < 40  # 20 each, uniform
-
-
-def test_the_past_is_a_function_of_seed_and_position(cache: FeatureCache) -> None:
-    window = Windows(cache.catalog.turns, WindowSettings()).longest(6)
-    history, place = History(noise=0.5, seed=3), Position(2, 6)
-
-    def numbers(history: History, place: Position) -> Tensor:
-        return torch.stack(list(history.drawn(window, cache, place).shots.values()))
-
-    first = numbers(history, place)
-    assert torch.equal(first, numbers(history, place))
-    assert not torch.equal(first, numbers(history, Position(3, 6)))
-    assert not torch.equal(first, numbers(replace(history, seed=4), place))
-    true = torch.stack(list(recorded(window, cache).shots.values()))
-    assert torch.equal(numbers(History(), place), true)

@@ -1,77 +1,34 @@
-"""Training of the game model: packed windows, and a noisy past, whose level is an input of training alone."""
+"""Training of the game model: packed windows, and a past that the model predicts itself."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
 
 import pytest
 import torch
 
-from models.config import Conventions
+from models.config import Conventions, tiny_config
 from models.prompt_batch import PromptBatch
 from models.tokens import PastTurn, State, TokenPrompt, write_packed_prompt, write_prompt
+from pipeline.core.config import ShardSettings
+from pipeline.publish.shards import write_shards
+from tests.support.datasets.made_dataset import MODEL, make_dataset
 from tests.support.networks.small_game_model import (
     SHOT,
-    STATE,
     WIDTH,
     mistral_tokenizer,
     past_turn,
-    prompt_of,
     small_model,
 )
-from training.data.windows import NOISE_LEVELS
-from training.phases.game import GameBatch, GameTraining
-
-
-def batch(*noise_levels: int, past: int = 2) -> GameBatch:
-    """Equal prompts with the same past, each with a noise level."""
-    prompt = prompt_of("Qiqi runs", *map(past_turn, range(past)), target=STATE)
-    count = len(noise_levels)
-    return GameBatch(
-        PromptBatch.of((prompt,) * count),
-        torch.zeros(count, SHOT, WIDTH),
-        torch.tensor([STATE.ids] * count),
-        torch.ones(count, 4, dtype=torch.bool),
-        torch.tensor(noise_levels),
-        torch.full((count,), past + 1),
-    )
-
-
-@pytest.fixture(scope="module")
-def training() -> GameTraining:
-    network = GameTraining(small_model(), 1.0, 0.0, noisy=True).eval()
-    assert network.noise_vectors is not None
-    with torch.no_grad():
-        network.noise_vectors.weight[1:] = torch.randn(
-            NOISE_LEVELS - 1, WIDTH, generator=torch.Generator().manual_seed(1)
-        )
-    return network
-
-
-def test_the_network_sees_the_noise_level_and_the_lowest_is_that_of_play(training: GameTraining) -> None:
-    plain = GameTraining(training.game_model, 1.0, 0.0).eval()
-    losses = training(batch(0, 1, 9))["loss"]
-    assert losses[0] == plain(batch(0))["loss"][0]
-    assert len({round(loss, 6) for loss in losses.tolist()}) == 3
-
-
-def test_without_past_turns_the_level_changes_nothing_but_has_a_gradient(training: GameTraining) -> None:
-    losses = training(batch(0, 5, past=0))["loss"]
-    assert losses[0] == losses[1]
-    losses.sum().backward()
-    assert training.noise_vectors is not None
-    gradient = training.noise_vectors.weight.grad
-    assert gradient is not None  # data-parallel training needs one in every step
-    assert not gradient.any()
-
-
-def test_training_moves_the_vectors_of_the_drawn_levels_and_never_the_lowest(training: GameTraining) -> None:
-    training.zero_grad()
-    training(batch(0, 3))["loss"].sum().backward()
-    assert training.noise_vectors is not None
-    gradient = training.noise_vectors.weight.grad
-    assert gradient is not None
-    assert gradient.any(dim=1).tolist() == [level == 3 for level in range(NOISE_LEVELS)]
+from training.config import WindowSettings
+from training.data.feature_cache import Feature, FeatureCache
+from training.data.order import Position
+from training.data.shards import open_shards
+from training.data.turns import Catalog
+from training.data.windows import Windows
+from training.phases.game import GameBatch, GameExamples, GameTraining
 
 
 def film_of(turns: int) -> list[PastTurn]:
@@ -82,15 +39,15 @@ def film_of(turns: int) -> list[PastTurn]:
     return [replace(*each[:1], state=each[1], measured=each[2]) for each in zip(made, states, known, strict=True)]
 
 
-def batch_of(prompts: list[TokenPrompt], turns: list[PastTurn], noise_level: int) -> GameBatch:
-    """Prompts with the targets of these turns."""
+def batch_of(prompts: list[TokenPrompt], turns: list[PastTurn], *own_past: bool) -> GameBatch:
+    """Prompts with the targets of these turns, all after the recorded past unless `own_past` tells for each."""
     return GameBatch(
         PromptBatch.of(prompts),
         torch.stack([turn.shot_tokens_LD for turn in turns]),
         torch.tensor([turn.state.ids for turn in turns]),
         torch.tensor([turn.measured for turn in turns]),
-        torch.tensor([noise_level] * len(prompts)),
         torch.tensor([turns for prompt in prompts for turns in range(1, len(prompt.targets) + 1)]),
+        torch.tensor(own_past or [False] * len(prompts)),
     )
 
 
@@ -100,21 +57,18 @@ def test_the_loss_of_packed_windows_is_the_mean_of_their_nested_windows(
     attention: str, shift: int, doubled: bool, sliding: int
 ) -> None:
     model = small_model(attention, shift, sliding)
-    network = GameTraining(model, 1.0, 0.5, noisy=True).eval()
-    assert network.noise_vectors is not None
-    with torch.no_grad():
-        network.noise_vectors.weight[4] = 0.3
+    network = GameTraining(model, 1.0, 0.5).eval()
     conventions, tokenizer = Conventions(readout_shift=shift, doubled_end_tag=doubled), mistral_tokenizer()
     films = [film_of(5), film_of(3)]  # the shorter one is padded
     packed = [write_packed_prompt(tokenizer, film, SHOT, conventions) for film in films]
-    terms = network(batch_of(packed, films[0] + films[1], 4))
+    terms = network(batch_of(packed, films[0] + films[1]))
     nested = []
     for film in films:
         prompts = [
             write_prompt(tokenizer, film[:at], turn.instruction, SHOT, conventions, turn.state, turn.measured)
             for at, turn in enumerate(film)
         ]
-        nested.append(network(batch_of(prompts, film, 4)))
+        nested.append(network(batch_of(prompts, film)))
     for name, values_B in terms.items():
         means_B = torch.stack([each[name].mean() for each in nested])
         torch.testing.assert_close(values_B, means_B, atol=1e-5, rtol=1e-5)
@@ -132,8 +86,64 @@ def test_training_reports_the_loss_by_level_and_by_number_of_turns() -> None:
     network = GameTraining(small_model(), 1.0, 0.5, most_turns=5)
     film = film_of(5)
     packed = [write_packed_prompt(mistral_tokenizer(), film, SHOT, Conventions())]
-    terms = {name: value.detach() for name, value in network.train()(batch_of(packed, film, 0)).items()}
+    terms = {name: value.detach() for name, value in network.train()(batch_of(packed, film)).items()}
     for kinds in (["1_turns", "2_turns", "3_turns", "4_turns", "5_turns"], [f"level_{level}" for level in range(1, 6)]):
         assert sum(float(terms[f"share/{kind}"]) for kind in kinds) == pytest.approx(1)
         assert sum(float(terms[f"loss/{kind}"]) for kind in kinds) == pytest.approx(float(terms["loss"]))
-    assert not any("/" in name for name in network.eval()(batch_of(packed, film, 0)))
+    assert not any("/" in name for name in network.eval()(batch_of(packed, film)))
+
+
+def written(*films: list[PastTurn]) -> list[TokenPrompt]:
+    return [write_packed_prompt(mistral_tokenizer(), film, SHOT, Conventions()) for film in films]
+
+
+def test_a_window_learns_from_the_models_own_predictions_if_it_is_drawn() -> None:
+    model, films = small_model(), [film_of(4), film_of(1), film_of(3)]
+    turns = [turn for film in films for turn in film]
+    plain, network = (GameTraining(model, 1.0, 0.5, predicts_past=own).train() for own in (False, True))
+    with torch.no_grad():
+        shots_NLD = model(PromptBatch.of(written(*films))).shot_tokens_NLD
+        recorded, found = plain(batch_of(written(*films), turns)), network(batch_of(written(*films), turns))
+        mixed = network(batch_of(written(*films), turns, True, True, False))
+        # the same, written by hand: predicted shot tokens in the past, recorded ones as targets
+        predicted = [replace(turn, shot_tokens_LD=shot) for turn, shot in zip(turns, shots_NLD, strict=True)]
+        expected = plain(batch_of(written(predicted[:4], films[1], films[2]), turns))
+    torch.testing.assert_close(found["loss"], recorded["loss"])
+    torch.testing.assert_close(mixed["loss"], expected["loss"])
+    assert not torch.isclose(mixed["loss"][0], recorded["loss"][0], rtol=1e-3)
+
+
+def test_validation_keeps_the_recorded_past() -> None:
+    network, film = GameTraining(small_model(), 1.0, 0.5, predicts_past=True).eval(), film_of(4)
+    assert torch.equal(
+        network(batch_of(written(film), film, True))["loss"], network(batch_of(written(film), film))["loss"]
+    )
+
+
+def test_the_pass_that_predicts_the_past_takes_no_gradient_from_the_next() -> None:
+    gradients = []
+    for own in (False, True):  # autocast kept the weights of a pass without gradients in its cache once
+        network = GameTraining(small_model(), 1.0, 0.5, predicts_past=own).train()
+        with torch.autocast("cpu", torch.bfloat16):
+            network(batch_of(written(film_of(4)), film_of(4)))["loss"].sum().backward()
+        gradients.append({name: each.grad for name, each in network.named_parameters() if each.requires_grad})
+    for name, gradient in gradients[0].items():
+        assert gradient is not None
+        torch.testing.assert_close(gradients[1][name], gradient)
+
+
+def test_the_share_of_windows_with_an_own_past_is_a_function_of_seed_and_position(tmp_path: Path) -> None:
+    write_shards(make_dataset(tmp_path, scenes=4, clips=3, captioner=MODEL), ShardSettings(samples=4, val_share=0))
+    catalog = Catalog.read(open_shards(tmp_path, "train"))
+    cache = FeatureCache(tmp_path / "features", catalog, [Feature("shot_tokens", (SHOT, WIDTH), torch.float32, {})])
+    cache.fill_from_turns("shot_tokens", lambda turns: torch.zeros(len(turns), SHOT, WIDTH), batch_size=5)
+
+    def drawn(own_past: float, seed: int = 0) -> list[bool]:
+        windows = Windows(catalog.turns, WindowSettings(packed=True), seed)
+        examples = GameExamples(windows, cache, mistral_tokenizer(), tiny_config(), own_past=own_past)
+        return [examples[Position(epoch, item)].own_past for epoch in range(20) for item in range(len(windows))]
+
+    assert 0.25 < fmean(drawn(0.3)) < 0.35
+    assert drawn(0.3) == drawn(0.3) != drawn(0.3, seed=1)
+    assert all(drawn(1.0))
+    assert not any(drawn(0.0))
