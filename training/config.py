@@ -190,7 +190,7 @@ class GamePhaseSettings(Settings):
     @model_validator(mode="after")
     def _check_own_past(self) -> Self:
         if self.own_past and not self.windows.packed:
-            raise ValueError("own_past needs packed windows, which have a prediction of every turn: set windows.packed")
+            raise ValueError("own_past needs packed windows: set windows.packed, or own_past = 0")
         return self
 
 
