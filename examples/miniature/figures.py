@@ -89,8 +89,13 @@ def values_of(shown: Shown, named: Named, window: int) -> dict[str, float]:
 
 
 def _kinds(turn: ScriptedTurn) -> Sequence[str]:
-    """Return the held-out pairs of a turn's scene; of scenes without any, whether the training data has the scene."""
-    return turn.facts.held_out or (("repeated scene",) if turn.repeated else ("new scene",))
+    """Return the number of characters of a turn's scene, its level, and its held-out pairs.
+
+    Of scenes without such pairs, also whether the training data has the scene.
+    """
+    facts = turn.facts
+    pairs = facts.held_out or (("repeated scene",) if turn.repeated else ("new scene",))
+    return ("one character" if len(facts.characters) == 1 else "two characters", f"level {facts.level}", *pairs)
 
 
 def _of_history(turn: ScriptedTurn, named: Named, window: int) -> dict[str, bool]:

@@ -16,6 +16,7 @@ from examples.miniature.figures import Figure
 from examples.miniature.games import SETS
 from pipeline.core.atomic import replacing
 from pipeline.core.errors import UserError
+from pipeline.stages.motion_levels import LEVELS
 
 _Figures = Mapping[str, Figure]
 ROWS = {
@@ -26,6 +27,9 @@ ROWS = {
     "as asked": "all three: as asked",
     "as asked, repeated scene": "of a scene that other stories of the training have too",
     "as asked, new scene": "of a scene that no story of the training has",
+    "as asked, one character": "of one character",
+    "as asked, two characters": "of two characters",
+    **{f"as asked, level {level}": f"of motion level {level}" for level in range(1, LEVELS + 1)},
     "as asked, character x motion": "of a held-out character and motion",
     "as asked, character x place": "of a held-out character and place",
     "as asked, motion x place": "of a held-out motion and place",

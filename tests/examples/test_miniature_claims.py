@@ -92,6 +92,9 @@ def test_facts_that_a_turn_names_or_leaves_open_are_counted_apart() -> None:
     held_out = values(shown(FACTS.model_copy(update={"held_out": ("motion x place",)})))
     assert held_out["as asked, motion x place"] is True
     assert "as asked, new scene" not in held_out
+    two = values(shown(FACTS.model_copy(update={"characters": ("Hana", "Yuki"), "level": 5})))
+    assert {"as asked, two characters", "as asked, level 5"} < two.keys()
+    assert not {"as asked, one character", "as asked, two characters"} <= two.keys()
 
 
 def test_scenes_that_training_has_too_are_counted_apart() -> None:
