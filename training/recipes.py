@@ -223,7 +223,6 @@ def mini() -> Recipe:
                 steps=6000, learning_rate=2e-3, optimizer="muon", **{**common, "batch_size": 4, "micro_batch": 2}
             ),
             windows=WindowSettings(packed=True),
-            own_past=0.75,
             precision="auto",
         ),
         adapt=AdaptPhaseSettings(
