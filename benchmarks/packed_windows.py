@@ -60,7 +60,7 @@ def recipe_of(base: Recipe, way: str, seed: int, steps: int, windows: int, targe
     none = {"steps": 0}
     changes = {
         "shot": {"warm_up": none, "joint": none},
-        "game": {"loop": loop, "windows": {"packed": packed}, "own_past": 0.0},
+        "game": {"loop": loop, "windows": {"packed": packed}},
         "validation": {"clips": 64, "games": 0},
     }
     return Recipe.model_validate(merged(base.model_dump(), changes))

@@ -174,24 +174,13 @@ class ShotPhaseSettings(Settings):
 class GamePhaseSettings(Settings):
     """Settings of phase b: the game model on windows of turns."""
 
-    later_keys = frozenset({"own_past"})
-
     loop: LoopSettings
     alpha: float = Field(1.0, ge=0, description="weight of the squared error of the shot tokens")
     beta: float = Field(0.0, ge=0, description="weight of their cosine distance; an ablation has alpha = beta = 0.5")
     windows: WindowSettings = WindowSettings()
-    own_past: float = Field(
-        0.0, ge=0, le=1, description="share of packed windows whose past is predicted by the game model, as in play"
-    )
     free_text: float = Field(0.5, ge=0, le=1, description="share of instructions in other words than the three fields")
     precision: Precision = Autocast
     gradient_checkpointing: bool = Field(False, description="forward again in the backward pass: slower, less memory")
-
-    @model_validator(mode="after")
-    def _check_own_past(self) -> Self:
-        if self.own_past and not self.windows.packed:
-            raise ValueError("own_past needs packed windows: set windows.packed, or own_past = 0")
-        return self
 
 
 class AdaptPhaseSettings(Settings):

@@ -104,7 +104,6 @@ def test_a_misspelt_key_of_a_section_that_the_recipe_lacks_is_named(tmp_path: Pa
         ("[game.loop]\nsteps = -1\n", "game.loop.steps"),
         ("[game.windows]\nmost_turns = 9\n", "model.game_model.window_turns = 5: reduce most_turns"),
         ("[game.loop\n", "cannot be read"),
-        ("[game]\nown_past = 0.5\n", "own_past needs packed windows"),
         ("[adapt]\npredictions = 'folds'\n", "adapt.predictions"),
         ("[distill]\ndenoising_steps = 3\n", "distill.denoising_steps: Value error, steps must divide 1000"),
     ],
@@ -158,7 +157,6 @@ def changed(**changes: Any) -> list[str]:
         ({"shot": {"dropout": 0.3}}, ["warm-up", "joint"]),
         ({"shot": {"joint": {"save_every": 7, "save_minutes": 5, "loader_workers": 2}}}, []),
         ({"game": {"windows": {"most_gap": 2}}}, ["game"]),
-        ({"game": {"own_past": 0.5, "windows": {"packed": True}}}, ["game"]),
         ({"adapt": {"predictions": "rollout"}}, ["adapt", "guide", "distill"]),
         ({"features": {"tiled": True}}, ["warm-up", "joint", "adapt", "guide", "distill"]),  # other latents
         ({"distill": {"guide": {"learning_rate": 1e-6}}}, ["guide"]),

@@ -160,9 +160,9 @@ def test_an_ablation_trains_and_plays(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.nightly
-def test_a_run_on_its_own_past_killed_in_a_phase_ends_with_the_same_bytes(tmp_path: Path) -> None:
+def test_a_run_on_packed_windows_and_rollouts_killed_in_a_phase_ends_with_the_same_bytes(tmp_path: Path) -> None:
     short = {"warm_up": {"steps": 0}, "joint": {"steps": 1}}
-    game = {"own_past": 0.5, "windows": {"packed": True}}
+    game = {"windows": {"packed": True}}
     described = small_recipe(shot=short, game=game, adapt={"predictions": "rollout"})
     run = small_run(tmp_path / "whole", described)
     run.shot()

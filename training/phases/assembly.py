@@ -106,7 +106,7 @@ def game_phase(
 
     def examples(turns: Sequence[RecordedTurn], seed: int) -> GameExamples:
         windows = Windows(turns, settings, seed)
-        return GameExamples(windows, train.cache, tokenizer, config, recipe.game.free_text, recipe.game.own_past)
+        return GameExamples(windows, train.cache, tokenizer, config, recipe.game.free_text)
 
     device = training_device()
     return GamePhase(
@@ -292,7 +292,6 @@ def game_training(recipe: Recipe, model: GameModel, device: torch.device) -> Gam
         settings.alpha,
         settings.beta,
         most_turns=settings.windows.most_turns,
-        predicts_past=settings.own_past > 0,
     )
 
 

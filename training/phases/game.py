@@ -14,18 +14,13 @@ as the level always is, and otherwise 0. s' are the predicted shot tokens, and s
 alpha = 1 and beta = 0; the ablation sets alpha = beta = 0.5. Division by sum_k m_k gives every turn the same weight,
 however many of its values are known. The loss of a packed window (`game.windows.packed`) is the mean over its turns.
 
-In play, the past consists of the game model's own predictions, and in plain training of recorded clips. So training
-would never see the errors that play feeds back. With `game.own_past`, a pass without gradients first predicts every
-turn of the packed windows after the recorded past. In that share of the windows, these predictions are the past of the
-pass that trains. This is parallel scheduled sampling (Duckworth et al., arXiv 1906.04331) with one pass.
-
 Letters of the shapes: B prompts, N targets of all prompts in their order, L shot tokens, D their width, V vocabulary.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -47,7 +42,7 @@ from models.tokens import ID_OF, LEGAL_IDS, LEGAL_VALUES, PastTurn, TokenPrompt,
 from training.config import ValidationSettings
 from training.data.encoding import prompt_of
 from training.data.feature_cache import FeatureCache
-from training.data.order import Examples, Position, generator, spread
+from training.data.order import Examples, Position, spread
 from training.data.phrasing import as_typed, rephrased
 from training.data.predictions import GAME_TURNS, drawn_games, last_error
 from training.data.windows import Window, Windows
@@ -64,8 +59,6 @@ class GameExample:
     """True for each measured value of each target: level, social, entertainment, stamina."""
     turns: tuple[int, ...]
     """Number of turns that each target's prediction is made from, its own included."""
-    own_past: bool = False
-    """True if the game model predicts the past before it learns from it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,8 +71,6 @@ class GameBatch(TensorBatch):
     measured_N4: Tensor
     turns_N: Tensor
     """Number of turns of each target's window, from 1."""
-    own_past_B: Tensor
-    """True for prompts whose past the game model predicts before it learns from it."""
 
     @classmethod
     def of(cls, examples: Sequence[GameExample], multiple: int = 1) -> Self:
@@ -90,7 +81,6 @@ class GameBatch(TensorBatch):
             torch.tensor([target.ids for example in examples for target in example.prompt.targets]),
             torch.tensor([measured for example in examples for measured in example.measured]),
             torch.tensor([turns for example in examples for turns in example.turns]),
-            torch.tensor([example.own_past for example in examples]),
         )
 
 
@@ -104,17 +94,15 @@ class GameExamples:
         tokenizer: LlamaTokenizer,
         config: ModelConfig,
         free_text: float = 0.0,
-        own_past: float = 0.0,
     ) -> None:
         """Store the arguments; nothing is read yet.
 
         Args:
             cache: feature cache with `shot_tokens`.
             free_text: share of instructions in other words.
-            own_past: share of packed windows with a predicted past.
         """
         self.windows, self.cache, self.tokenizer, self.config = windows, cache, tokenizer, config
-        self.free_text, self.own_past = free_text, own_past
+        self.free_text = free_text
 
     def __len__(self) -> int:
         return len(self.windows)
@@ -122,10 +110,7 @@ class GameExamples:
     def __getitem__(self, position: Position) -> GameExample:
         """Return a training example with a random window length or a packed one, and random phrasings."""
         window = rephrased(self.windows.at(position), self.free_text, self.windows.seed, position)
-        if not self.windows.settings.packed:
-            return self._example(window)
-        drawn = float(torch.rand((), generator=generator(self.windows.seed, position)))
-        return self._packed(window, own_past=drawn < self.own_past)
+        return self._packed(window) if self.windows.settings.packed else self._example(window)
 
     def longest(self, item: int) -> GameExample:
         """Return a validation example with the longest window, as during play."""
@@ -145,7 +130,7 @@ class GameExamples:
         wanted_1LD = self.cache.get("shot_tokens", target.clip_id)[None]
         return GameExample(prompt, wanted_1LD, (target.measured,), (len(window.turns),))
 
-    def _packed(self, window: Window, *, own_past: bool) -> GameExample:
+    def _packed(self, window: Window) -> GameExample:
         targets_NLD = torch.stack([self.cache.get("shot_tokens", turn.clip_id) for turn in window.turns])
         turns = [
             PastTurn(turn.instruction, shot_LD, turn.state, turn.measured)
@@ -153,7 +138,7 @@ class GameExamples:
         ]
         prompt = write_packed_prompt(self.tokenizer, turns, targets_NLD.shape[1], self.config.conventions)
         measured = tuple(turn.measured for turn in window.turns)
-        return GameExample(prompt, targets_NLD, measured, tuple(range(1, len(turns) + 1)), own_past)
+        return GameExample(prompt, targets_NLD, measured, tuple(range(1, len(turns) + 1)))
 
 
 class GameTraining(nn.Module):
@@ -162,17 +147,14 @@ class GameTraining(nn.Module):
     units = ("MistralDecoderLayer", "GameModel")
     """FSDP2 units; the game model is one because validation also calls it alone."""
 
-    def __init__(
-        self, game_model: GameModel, alpha: float, beta: float, *, most_turns: int = 0, predicts_past: bool = False
-    ) -> None:
+    def __init__(self, game_model: GameModel, alpha: float, beta: float, *, most_turns: int = 0) -> None:
         super().__init__()
-        self.most_turns, self.predicts_past = most_turns, predicts_past
+        self.most_turns = most_turns
         self.game_model, self.alpha, self.beta = game_model, alpha, beta
 
     def forward(self, batch: GameBatch) -> dict[str, Tensor]:
         """Return for each prompt [B] the loss, its terms, and the accuracy of the level and of the measured state."""
-        is_predicting = self.training and self.predicts_past
-        output: GameOutput = self.game_model(self._with_own_past(batch) if is_predicting else batch.prompts)
+        output: GameOutput = self.game_model(batch.prompts)
         # 1. The terms of every target.
         measured_N4 = batch.measured_N4.float()
         logits_NV4 = output.state_logits_N4V.float().transpose(1, 2)
@@ -203,20 +185,6 @@ class GameTraining(nn.Module):
         kinds |= {f"{turns}_turns": batch.turns_N == turns for turns in range(1, self.most_turns + 1)}
         shares = {f"share/{kind}": is_it_N.float() for kind, is_it_N in kinds.items()}
         return shares | {f"loss/{kind}": losses_N * is_it_N for kind, is_it_N in kinds.items()}
-
-    @torch.no_grad()
-    def _with_own_past(self, batch: GameBatch) -> PromptBatch:
-        """Return the prompts, those with `own_past` after predicted shot tokens.
-
-        All prompts are predicted, even if none needs it: under FSDP the processes run the network together.
-        """
-        prompts = batch.prompts
-        shots_NLD = self.game_model(prompts).shot_tokens_NLD
-        if prompts.history_ND is None:
-            return prompts
-        own_ND = torch.cat([window_NLD[:-1] for window_NLD in shots_NLD.split(prompts.targets)]).flatten(0, 1)
-        is_own_N1 = batch.own_past_B.index_select(0, prompts.history_prompts_N)[:, None]
-        return replace(prompts, history_ND=torch.where(is_own_N1, own_ND.to(prompts.history_ND), prompts.history_ND))
 
 
 def chosen_ids(logits_N4V: Tensor) -> Tensor:

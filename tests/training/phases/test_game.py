@@ -1,34 +1,22 @@
-"""Training of the game model: packed windows, and a past that the model predicts itself."""
+"""Training of the game model: packed windows."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
-from statistics import fmean
 
 import pytest
 import torch
 
-from models.config import Conventions, tiny_config
+from models.config import Conventions
 from models.prompt_batch import PromptBatch
 from models.tokens import PastTurn, State, TokenPrompt, write_packed_prompt, write_prompt
-from pipeline.core.config import ShardSettings
-from pipeline.publish.shards import write_shards
-from tests.support.datasets.made_dataset import MODEL, make_dataset
 from tests.support.networks.small_game_model import (
     SHOT,
-    WIDTH,
     mistral_tokenizer,
     past_turn,
     small_model,
 )
-from training.config import WindowSettings
-from training.data.feature_cache import Feature, FeatureCache
-from training.data.order import Position
-from training.data.shards import open_shards
-from training.data.turns import Catalog
-from training.data.windows import Windows
-from training.phases.game import GameBatch, GameExamples, GameTraining
+from training.phases.game import GameBatch, GameTraining
 
 
 def film_of(turns: int) -> list[PastTurn]:
@@ -39,15 +27,14 @@ def film_of(turns: int) -> list[PastTurn]:
     return [replace(*each[:1], state=each[1], measured=each[2]) for each in zip(made, states, known, strict=True)]
 
 
-def batch_of(prompts: list[TokenPrompt], turns: list[PastTurn], *own_past: bool) -> GameBatch:
-    """Prompts with the targets of these turns, all after the recorded past unless `own_past` tells for each."""
+def batch_of(prompts: list[TokenPrompt], turns: list[PastTurn]) -> GameBatch:
+    """Prompts with the targets of these turns."""
     return GameBatch(
         PromptBatch.of(prompts),
         torch.stack([turn.shot_tokens_LD for turn in turns]),
         torch.tensor([turn.state.ids for turn in turns]),
         torch.tensor([turn.measured for turn in turns]),
         torch.tensor([turns for prompt in prompts for turns in range(1, len(prompt.targets) + 1)]),
-        torch.tensor(own_past or [False] * len(prompts)),
     )
 
 
@@ -91,59 +78,3 @@ def test_training_reports_the_loss_by_level_and_by_number_of_turns() -> None:
         assert sum(float(terms[f"share/{kind}"]) for kind in kinds) == pytest.approx(1)
         assert sum(float(terms[f"loss/{kind}"]) for kind in kinds) == pytest.approx(float(terms["loss"]))
     assert not any("/" in name for name in network.eval()(batch_of(packed, film)))
-
-
-def written(*films: list[PastTurn]) -> list[TokenPrompt]:
-    return [write_packed_prompt(mistral_tokenizer(), film, SHOT, Conventions()) for film in films]
-
-
-def test_a_window_learns_from_the_models_own_predictions_if_it_is_drawn() -> None:
-    model, films = small_model(), [film_of(4), film_of(1), film_of(3)]
-    turns = [turn for film in films for turn in film]
-    plain, network = (GameTraining(model, 1.0, 0.5, predicts_past=own).train() for own in (False, True))
-    with torch.no_grad():
-        shots_NLD = model(PromptBatch.of(written(*films))).shot_tokens_NLD
-        recorded, found = plain(batch_of(written(*films), turns)), network(batch_of(written(*films), turns))
-        mixed = network(batch_of(written(*films), turns, True, True, False))
-        # the same, written by hand: predicted shot tokens in the past, recorded ones as targets
-        predicted = [replace(turn, shot_tokens_LD=shot) for turn, shot in zip(turns, shots_NLD, strict=True)]
-        expected = plain(batch_of(written(predicted[:4], films[1], films[2]), turns))
-    torch.testing.assert_close(found["loss"], recorded["loss"])
-    torch.testing.assert_close(mixed["loss"], expected["loss"])
-    assert not torch.isclose(mixed["loss"][0], recorded["loss"][0], rtol=1e-3)
-
-
-def test_validation_keeps_the_recorded_past() -> None:
-    network, film = GameTraining(small_model(), 1.0, 0.5, predicts_past=True).eval(), film_of(4)
-    assert torch.equal(
-        network(batch_of(written(film), film, True))["loss"], network(batch_of(written(film), film))["loss"]
-    )
-
-
-def test_the_pass_that_predicts_the_past_takes_no_gradient_from_the_next() -> None:
-    gradients = []
-    for own in (False, True):  # autocast kept the weights of a pass without gradients in its cache once
-        network = GameTraining(small_model(), 1.0, 0.5, predicts_past=own).train()
-        with torch.autocast("cpu", torch.bfloat16):
-            network(batch_of(written(film_of(4)), film_of(4)))["loss"].sum().backward()
-        gradients.append({name: each.grad for name, each in network.named_parameters() if each.requires_grad})
-    for name, gradient in gradients[0].items():
-        assert gradient is not None
-        torch.testing.assert_close(gradients[1][name], gradient)
-
-
-def test_the_share_of_windows_with_an_own_past_is_a_function_of_seed_and_position(tmp_path: Path) -> None:
-    write_shards(make_dataset(tmp_path, scenes=4, clips=3, captioner=MODEL), ShardSettings(samples=4, val_share=0))
-    catalog = Catalog.read(open_shards(tmp_path, "train"))
-    cache = FeatureCache(tmp_path / "features", catalog, [Feature("shot_tokens", (SHOT, WIDTH), torch.float32, {})])
-    cache.fill_from_turns("shot_tokens", lambda turns: torch.zeros(len(turns), SHOT, WIDTH), batch_size=5)
-
-    def drawn(own_past: float, seed: int = 0) -> list[bool]:
-        windows = Windows(catalog.turns, WindowSettings(packed=True), seed)
-        examples = GameExamples(windows, cache, mistral_tokenizer(), tiny_config(), own_past=own_past)
-        return [examples[Position(epoch, item)].own_past for epoch in range(20) for item in range(len(windows))]
-
-    assert 0.25 < fmean(drawn(0.3)) < 0.35
-    assert drawn(0.3) == drawn(0.3) != drawn(0.3, seed=1)
-    assert all(drawn(1.0))
-    assert not any(drawn(0.0))
