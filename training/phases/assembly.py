@@ -105,8 +105,7 @@ def game_phase(
     held_out = Windows(val.catalog.turns if val else (), settings)
 
     def examples(turns: Sequence[RecordedTurn], seed: int) -> GameExamples:
-        windows = Windows(turns, settings, seed)
-        return GameExamples(windows, train.cache, tokenizer, config, recipe.game.free_text)
+        return GameExamples(Windows(turns, settings, seed), train.cache, tokenizer, config, recipe.game.free_text)
 
     device = training_device()
     return GamePhase(
@@ -287,12 +286,7 @@ def game_training(recipe: Recipe, model: GameModel, device: torch.device) -> Gam
         mistral.activation_checkpointing_enable({"use_reentrant": False})
     if _packs(recipe, device):
         pack_attention(mistral.config)
-    return GameTraining(
-        model,
-        settings.alpha,
-        settings.beta,
-        most_turns=settings.windows.most_turns,
-    )
+    return GameTraining(model, settings.alpha, settings.beta, most_turns=settings.windows.most_turns)
 
 
 def _packs(recipe: Recipe, device: torch.device) -> bool:

@@ -125,7 +125,7 @@ class GameExamples:
         return self.cache.get("shot_tokens", clip_id).float()
 
     def _example(self, window: Window) -> GameExample:
-        prompt = prompt_of(window, partial(self.cache.get, "shot_tokens"), self.tokenizer, self.config)
+        prompt = prompt_of(window, self.tokens_of, self.tokenizer, self.config)
         target = window.target
         wanted_1LD = self.cache.get("shot_tokens", target.clip_id)[None]
         return GameExample(prompt, wanted_1LD, (target.measured,), (len(window.turns),))
