@@ -92,7 +92,7 @@ def test_stories_that_the_packed_model_was_trained_on_are_named(
     unpack_model(tmp_path)
     said = capsys.readouterr().err
     assert "dataset holds out the stories 4 of stories-1, but" in said
-    assert "trained without 2 of stories-1, 8 of stories-2" in said
+    assert "trained without 5 of stories-1, 9 of stories-2" in said
 
 
 @pytest.mark.slow

@@ -18,10 +18,11 @@ from pipeline.core.errors import UserError
 CONFIG = ModelConfig.read(PACKED)
 SHIPPED_RULES = read_rules(SHIPPED)
 NEVER = {"Yuki": {"spin"}, "sit down": {"shrine", "daytime shrine", "night shrine"}}
-"""Pairs that training never showed here; it showed the packaged model all."""
+"""Pairs that training never showed here; it showed all others, whichever the packaged model has seen."""
+KINDS = (CONFIG.characters, CONFIG.motions, CONFIG.places)
 TOGETHER = {
-    word: tuple(other for other in others if other not in NEVER.get(word, ()))
-    for word, others in CONFIG.together.items()
+    word: tuple(other for kind in KINDS if word not in kind for other in kind if other not in NEVER.get(word, ()))
+    for word in CONFIG.together
 }
 SCRIPT = Script(CONFIG.replaced(together=TOGETHER), tuple(SHIPPED_RULES.motions))
 STILL = {"stamina": 0, "social": 0, "entertainment": 0}
