@@ -79,8 +79,6 @@ class PromptBatch(TensorBatch):
     """True at the frame tokens of past turns."""
     history_ND: Tensor | None
     """Past shot tokens of all prompts in their order; None without any."""
-    history_prompts_N: Tensor
-    """Number of the prompt of each row of `history_ND`."""
     query_rows_N: Tensor
     """Rows of the queries in the flattened batch."""
     state_rows_N: Tensor
@@ -111,9 +109,8 @@ class PromptBatch(TensorBatch):
             real_BL=torch.arange(length) < torch.tensor([len(prompt.ids_L) for prompt in prompts])[:, None],
             positions_BL=padded("positions_L"),
             branches_BL=padded("branches_L", TRUNK),
-            history_mask_BL=(history_mask_BL := padded("history_mask_L")),
+            history_mask_BL=padded("history_mask_L"),
             history_ND=torch.cat(past) if past else None,
-            history_prompts_N=history_mask_BL.nonzero()[:, 0],
             query_rows_N=query_mask_BL.flatten().nonzero()[:, 0],
             state_rows_N=torch.tensor(rows),
             targets=tuple(len(prompt.targets) for prompt in prompts),

@@ -46,7 +46,7 @@ def batch_of(query_mask_BL: Tensor, real_BL: Tensor) -> PromptBatch:
     """Batch of which only the masks are read."""
     positions_BL, none_N = torch.arange(query_mask_BL.shape[1]).expand(query_mask_BL.shape), torch.empty(0).long()
     branches_BL, history_mask_BL = torch.full_like(positions_BL, -1), torch.zeros_like(query_mask_BL)
-    rows = (history_mask_BL, None, none_N, none_N, none_N, ())
+    rows = (history_mask_BL, None, none_N, none_N, ())
     return PromptBatch(positions_BL, query_mask_BL, real_BL, positions_BL, branches_BL, *rows)
 
 
