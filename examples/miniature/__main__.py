@@ -15,6 +15,7 @@
     joint              shot encoder and shot decoder                                OUT/model/joint
     game               game model                                                   OUT/model/game
     adapt              shot decoder on the game model's predictions                 OUT/model/adapt
+    distill            shot decoder that draws in four steps without guidance       OUT/model/guide OUT/model/distill
     claims             games along held-out stories, named by the recogniser        OUT/claims
     drift              games of 50 turns                                            OUT/drift
     tables             all figures of claims and drift, as tables                   OUT/tables.md
@@ -64,6 +65,7 @@ STEPS: Mapping[str, int] = {
     "joint": 75,
     "game": 55,
     "adapt": 85,
+    "distill": 40,
     "claims": 60,
     "drift": 15,
     "tables": 0,
@@ -71,8 +73,6 @@ STEPS: Mapping[str, int] = {
 """Steps with their minutes on two cores that are fast in bfloat16, estimated."""
 APART = ("facts", "variants", "real-film", "keep", "restore", "pack", "unpack", "strip", "uniform")
 """Steps that `all` leaves out: hours more, or those on files of the repository."""
-_PARTS = {"features": "features", "joint": "shot", "game": "game", "adapt": "adapt"}
-"""Parts of `animegamer train` by step."""
 
 
 def run_step(step: str, out: Path, only: Collection[str] = ()) -> None:
@@ -111,10 +111,10 @@ def run_step(step: str, out: Path, only: Collection[str] = ()) -> None:
 
             with (bars := TrainBars()).shown():
                 train_recogniser(out, watch=bars.step)
-        case "features" | "joint" | "game" | "adapt":
+        case "features" | "joint" | "game" | "adapt" | "distill":
             from examples.miniature.model_runs import train_model
 
-            train_model(out, _PARTS[step])
+            train_model(out, "shot" if step == "joint" else step)
         case "variants":
             from examples.miniature.model_runs import train_variants
 

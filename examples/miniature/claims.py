@@ -5,10 +5,10 @@ OUT/claims/unseen/NAME.json    stories of held-out pairs: the same
 OUT/drift/NAME.json            `turns 1-10`, `turns 11-20`, ... of games of 50 turns: the same; `changes` is how far the
                                last of them differ from the first
 
-The models are `model`, `no-adaptation`, and the existing models of the step `variants`. The file of `model` also has
-the figures of
+The models are `model`, `distilled`, `no-adaptation`, and the existing models of the step `variants`. Each has its own
+sampling. The files of `model` and `distilled` also have the figures of
 
-- turns played without past turns, and without guidance;
+- turns played without past turns; of `model`, also without guidance;
 - the recorded clips: the margin of recogniser and optical flow;
 - their reconstructions by the autoencoder: the upper bound of what can be drawn;
 - the turns played, exchanged at random: the figures by chance.
@@ -39,7 +39,6 @@ from examples.miniature.games import (
 from examples.miniature.recogniser_network import Recogniser
 from flows.console.terminal import say
 from models.checkpoint import Checkpoint, identity_of
-from models.config import MINI_SAMPLING
 from models.engine import Engine
 from models.engine_options import EngineOptions
 from models.turns import TurnMaker
@@ -52,7 +51,9 @@ from training.data.shards import open_shards
 from training.data.turns import fingerprint_of
 
 MAIN, WITHOUT_ADAPTATION, SHORT = "model", "no-adaptation", "short"
-"""Main model, the main model before its last phase, and a model of fewer steps."""
+"""Main model after adaptation and before it, and a model of fewer steps."""
+DISTILLED = "distilled"
+"""Main model with the decoder of few steps."""
 RESEARCH = "research"
 """Model that has not seen the held-out pairs."""
 GC = "gc"
@@ -60,10 +61,10 @@ GC = "gc"
 VARIANTS = "variants"
 SEEDS = (MAIN, "seed-1", "seed-2")
 """Runs that differ by their seed alone."""
-_VERSION = 10
+_VERSION = 11
 """Version of the measures, raised when they give other figures."""
 GAMES, TURNS, AT_ONCE = 7, 50, 10
-MODELS = (MAIN, SHORT)
+MODELS = (MAIN, DISTILLED, SHORT)
 FIELDS = ("as asked", "who", "where", "what", "level predicted", "level drawn", "states", "saturation", "sharpness")
 CHANGES, CHANGING = "changes", ("as asked", "saturation", "sharpness")
 
@@ -78,13 +79,11 @@ def _measure_set(out: Path, name: str, stories: Sequence[Story], seed: int) -> N
     def figures(model: MeasuredModel, recogniser: Recogniser) -> tuple[Any, str]:
         maker = model.maker()
         shown = {"played": list(_games(stories, maker, seed))}
+        if model.name in (MAIN, DISTILLED):
+            shown["played without past"] = list(_games(stories, maker, seed, past=False))
+            shown |= _bounds(stories, model.engine(), shown["played"], seed)
         if model.name == MAIN:
-            without_guidance = model.engine(guidance=1.0)
-            shown |= {
-                "played without past": list(_games(stories, maker, seed, past=False)),
-                "played without guidance": list(_games(stories, without_guidance, seed)),
-                **_bounds(stories, without_guidance, shown["played"], seed),
-            }
+            shown["played without guidance"] = list(_games(stories, model.engine(guidance=1.0), seed))
         found = {
             kind: figures_of(values_by_game(turns, recogniser, maker.window_turns)) for kind, turns in shown.items()
         }
@@ -151,15 +150,16 @@ class MeasuredModel:
             return MakerWithoutPast(load_baseline(self.trained.folder, device="cpu"))
         return self.engine()
 
-    def engine(self, guidance: float = MINI_SAMPLING.guidance) -> Engine:
-        """Load a checkpoint as `play` loads the model of the package."""
-        return Engine.load(self.trained.folder, EngineOptions("cpu", MINI_SAMPLING.steps, guidance))
+    def engine(self, guidance: float | None = None) -> Engine:
+        """Load a checkpoint as `play` loads it; None: with its own guidance."""
+        return Engine.load(self.trained.folder, EngineOptions("cpu", guidance=guidance))
 
 
 def measured_models(out: Path) -> list[MeasuredModel]:
     """Return the finished models in a folder of the miniature: the main one first, then the variants by name."""
     run, variants = out / MAIN, sorted((out / VARIANTS).glob("*"))
-    folders = {MAIN: run / "adapt" / "result", WITHOUT_ADAPTATION: run / "game" / "result"}
+    phases = {MAIN: "adapt", DISTILLED: "distill", WITHOUT_ADAPTATION: "game"}
+    folders = {name: run / phase / "result" for name, phase in phases.items()}
     folders |= {variant.name: variant / "adapt" / "result" for variant in variants if variant.name != GC}
     models = [MeasuredModel(name, Checkpoint.open(folder)) for name, folder in folders.items() if folder.exists()]
     baseline = out / VARIANTS / GC / GC / "result"
@@ -187,7 +187,6 @@ def measure(
     made_from = {
         "version": _VERSION,
         "seed": seed,
-        "sampler": [MINI_SAMPLING.steps, MINI_SAMPLING.guidance],
         "recogniser": identity_of(sorted((out / "recogniser" / "result").iterdir())),
         "data": [fingerprint_of(open_shards(out / data, split)) for _, data, split in SETS],
     }

@@ -80,6 +80,8 @@ _FINISHED: Mapping[Path, tuple[Component, ...]] = {
 }
 """Results of the steps in order, with the bases that are trained in them, and the random text encoder that the shot
 encoder was trained with."""
+_PLAYED = Path(MAIN, "adapt", "result")
+"""Checkpoint that the package has."""
 _RECOGNISER = "recogniser"
 _NAMING = Path(_RECOGNISER, "result")
 _COLUMNS, _GAP, _LINES = 2, 8, 2
@@ -147,7 +149,7 @@ def pack_networks(out: Path, packed: Path = PACKED, clip: Path = CLIP, recognise
 
 
 def _pack_model(out: Path, packed: Path) -> None:
-    trained = Checkpoint.open(out / MAIN / "adapt" / "result")
+    trained = Checkpoint.open(out / _PLAYED)
     start = Checkpoint.open(out / FITTED)
     described = Checkpoint(
         trained.folder, trained.config.replaced(about=_ABOUT, other_words=OTHER_WORDS, levels=_LEVELS)
@@ -180,7 +182,7 @@ def unpack_model(out: Path, packed: Path = PACKED) -> None:
 
 
 def _refuse_training(out: Path) -> None:
-    trained = out / MAIN / "adapt" / "result"
+    trained = out / _PLAYED
     ours = (out / MAIN, out / FITTED) if trained.is_symlink() else ()
     for step in ("autoencoder", MAIN):
         # a killed unpacking leaves only folders
@@ -191,7 +193,7 @@ def _refuse_training(out: Path) -> None:
 
 def _unpack(out: Path, packed: Path, encoder: Path) -> list[Path]:
     """Write the packed model and the start, which replace those of another package. Return their files."""
-    unpacked, start, trained = out / "unpacked", out / FITTED, out / MAIN / "adapt" / "result"
+    unpacked, start, trained = out / "unpacked", out / FITTED, out / _PLAYED
     shutil.rmtree(unpacked, ignore_errors=True)
     unpack(packed, unpacked)
     if not trained.is_symlink():  # before the start, since it tells an interrupted unpacking from a training

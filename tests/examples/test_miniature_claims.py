@@ -33,7 +33,7 @@ from examples.miniature.recogniser_network import Named, Recogniser
 from examples.miniature.tables import write_tables
 from examples.miniature.truth import SceneFacts
 from examples.world.puppet_motions import COAT_ON, PLANT
-from models.config import mini_config
+from models.config import Distillation, Sampling, mini_config
 from models.untrained import new_checkpoint
 from pipeline.core.errors import UserError
 from tests.examples.test_miniature_recogniser import FACTS
@@ -195,6 +195,8 @@ def test_figures_by_an_earlier_recogniser_do_not_stay_beside_new_ones(measured_w
 
 @pytest.mark.nightly
 def test_games_along_the_stories_are_measured_once(measured_world: Path) -> None:
+    few = {"distilled": Distillation(guidance=2, steps=4), "sampling": Sampling(sampler="renoise", steps=4, guidance=1)}
+    new_checkpoint(measured_world / "model" / "distill" / "result", mini_config().replaced(**few))
     measure_claims(measured_world)
     claims = measured_world / "claims"
     path = claims / "unseen" / "model.json"
@@ -203,6 +205,8 @@ def test_games_along_the_stories_are_measured_once(measured_world: Path) -> None
     ]
     kinds = {"played", "played without past", "played without guidance", "recorded", "reconstructed", "by chance"}
     assert [set(each) for each in both] == [kinds, kinds]
+    distilled = json.loads((claims / "unseen" / "distilled.json").read_text())
+    assert set(distilled) == kinds - {"played without guidance"}, "it has none"
     error = both[1]["recorded"]["level drawn, error"]
     assert error["turns"] == len(read_stories(measured_world, "unseen", "val")[0])
     assert (error["games"], error["low"], error["high"]) == (1, None, None), "one game has no interval"
@@ -260,6 +264,7 @@ def section(text: str, title: str) -> list[str]:
 
 def test_models_stand_side_by_side_and_seeds_have_a_mean(tmp_path: Path) -> None:
     measured(tmp_path, "model", 0.87, KINDS)
+    measured(tmp_path, "distilled", 0.85, KINDS[:-1])
     for name, share in (("seed-2", 0.8), ("seed-1", 0.76), ("short", 0.46)):
         measured(tmp_path, name, share)
     (tmp_path / "claims" / "val" / "made.json").write_text("{}")
@@ -268,13 +273,15 @@ def test_models_stand_side_by_side_and_seeds_have_a_mean(tmp_path: Path) -> None
     tens = {"turns 1-10": figures(0.9), "turns 41-50": figures(0.81)}
     (tmp_path / "drift" / "model.json").write_text(json.dumps(tens | {"changes": changes}))
     text = write_tables(tmp_path).read_text()
-    assert section(text, "`val`: all models")[0] == "| right in | `model` | `seed-1` | `seed-2` | `short` |"
+    models = section(text, "`val`: all models")[0]
+    assert models == "| right in | `model` | `distilled` | `seed-1` | `seed-2` | `short` |"
     seeds = section(text, "`unseen`: runs that differ by their seed alone")
     assert seeds[0] == "| right in | `model` | `seed-1` | `seed-2` | mean (lowest to highest) |"
     assert seeds[2] == "| all three: as asked | 87% (82 to 92) | 76% (71 to 81) | 80% (75 to 85) | 81% (76 to 87) |"
-    bounds = section(text, "`val`: the model, and what bounds it")
+    bounds = section(text, "`val`: `model`, and what bounds it")
     assert "Motion level drawn: 100% of what reconstructions reach." in text
     assert bounds[2] == f"| all three: as asked |{' 87% |' * 6}"
+    assert section(text, "`unseen`: `distilled`, and what bounds it")[2] == f"| all three: as asked |{' 85% |' * 5}"
     assert section(text, "Games of 50 turns: `model`")[2:] == [
         "| all three: as asked | 90% (85 to 95) | 81% (76 to 86) |",
         "| motion level drawn | 90% (85 to 95) | 81% (76 to 86) |",
