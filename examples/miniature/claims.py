@@ -6,9 +6,9 @@ OUT/drift/NAME.json            `turns 1-10`, `turns 11-20`, ... of games of 50 t
                                last of them differ from the first
 
 The models are `model`, `distilled`, `no-adaptation`, and the existing models of the step `variants`. Each has its own
-sampling. The files of `model` and `distilled` also have the figures of
+sampling. The file of `model` also has the figures of
 
-- turns played without past turns; of `model`, also without guidance;
+- turns played without past turns, and without guidance;
 - the recorded clips: the margin of recogniser and optical flow;
 - their reconstructions by the autoencoder: the upper bound of what can be drawn;
 - the turns played, exchanged at random: the figures by chance.
@@ -79,11 +79,13 @@ def _measure_set(out: Path, name: str, stories: Sequence[Story], seed: int) -> N
     def figures(model: MeasuredModel, recogniser: Recogniser) -> tuple[Any, str]:
         maker = model.maker()
         shown = {"played": list(_games(stories, maker, seed))}
-        if model.name in (MAIN, DISTILLED):
-            shown["played without past"] = list(_games(stories, maker, seed, past=False))
-            shown |= _bounds(stories, model.engine(), shown["played"], seed)
         if model.name == MAIN:
-            shown["played without guidance"] = list(_games(stories, model.engine(guidance=1.0), seed))
+            without_guidance = model.engine(guidance=1.0)
+            shown |= {
+                "played without past": list(_games(stories, maker, seed, past=False)),
+                "played without guidance": list(_games(stories, without_guidance, seed)),
+                **_bounds(stories, without_guidance, shown["played"], seed),
+            }
         found = {
             kind: figures_of(values_by_game(turns, recogniser, maker.window_turns)) for kind, turns in shown.items()
         }

@@ -83,7 +83,7 @@ def train_model(out: Path, part: str = "all", variant: Variant | None = None, da
 
     Args:
         out: folder of the miniature, or of other data with a fitted autoencoder.
-        part: of `animegamer train`: `features`, `shot`, `game`, `adapt` or `distill`; `all` is the middle three.
+        part: of `animegamer train`: `features`, `shot`, `game`, `adapt` or `distill`; `all` is shot, game and adapt.
     """
     folder = out / MAIN
     words = [*_training(out, out / FITTED, folder, data, part), *(_settings(variant, folder) if variant else ())]

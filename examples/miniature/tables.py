@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from examples.miniature.claims import CHANGES, DISTILLED, MAIN, RESEARCH, SEEDS
+from examples.miniature.claims import CHANGES, MAIN, RESEARCH, SEEDS
 from examples.miniature.figures import Figure
 from examples.miniature.games import SETS
 from pipeline.core.atomic import replacing
@@ -80,9 +80,9 @@ def _read(folder: Path) -> dict[str, Mapping[str, Any]]:
 def _of_claims(name: str, claims: Mapping[str, Mapping[str, _Figures]]) -> Iterator[str]:
     if not claims:
         return
-    for model in (each for each in (MAIN, DISTILLED) if each in claims):
-        yield f"## `{name}`: `{model}`, and what bounds it"
-        bounds = {kind: claims[model][kind] for kind in _BOUNDS if kind in claims[model]}
+    if MAIN in claims:
+        yield f"## `{name}`: the model, and what bounds it"
+        bounds = {kind: claims[MAIN][kind] for kind in _BOUNDS}
         yield table(bounds, intervals=False)
         drawn, most = (bounds[kind]["level drawn"]["mean"] for kind in ("played", "reconstructed"))
         if most:
