@@ -3,7 +3,8 @@
 OUT/claims/val/NAME.json       held-out stories: a figure with its 95% interval for each field of the turns played
 OUT/claims/unseen/NAME.json    stories of held-out pairs: the same
 OUT/drift/NAME.json            `turns 1-10`, `turns 11-20`, ... of games of 50 turns: the same; `changes` is how far the
-                               last of them differ from the first
+                               last of them differ from the first, of the main model also `changes, reconstructed`: the
+                               same of its turns' recorded clips, reconstructed, since other turns show other things
 
 The models are `model`, `distilled`, `no-adaptation`, and the existing models of the step `variants`. Each has its own
 sampling. The file of `model` also has the figures of
@@ -66,7 +67,8 @@ _VERSION = 11
 GAMES, TURNS, AT_ONCE = 7, 50, 10
 MODELS = (MAIN, DISTILLED, SHORT)
 FIELDS = ("as asked", "who", "where", "what", "level predicted", "level drawn", "states", "saturation", "sharpness")
-CHANGES, CHANGING = "changes", ("as asked", "saturation", "sharpness")
+CHANGES, WITHOUT_DRIFT = "changes", "changes, reconstructed"
+CHANGING = ("as asked", "saturation", "sharpness")
 
 
 def measure_claims(out: Path, seed: int = 0) -> None:
@@ -114,22 +116,40 @@ def measure_drift(out: Path, seed: int = 0) -> None:
     games = list(long_games(read_stories(out, "dataset", "val")))
 
     def figures(model: MeasuredModel, recogniser: Recogniser) -> tuple[Any, str]:
-        maker, tens = model.maker(), range(0, TURNS, AT_ONCE)
-        shown = [list(played(game, maker, seed + number)) for number, game in enumerate(games)]
-        parts = [
-            values_by_game(
-                [turn for game in shown for turn in game[start : start + AT_ONCE]], recogniser, maker.window_turns
+        maker = model.maker()
+        tens = _by_tens([list(played(game, maker, seed + number)) for number, game in enumerate(games)])
+        parts = {
+            f"turns {AT_ONCE * number + 1}-{AT_ONCE * (number + 1)}": values_by_game(
+                ten, recogniser, maker.window_turns
             )
-            for start in tens
-        ]
-        found = {}
-        for start, part in zip(tens, parts, strict=True):
-            every = figures_of(part)
-            found[f"turns {start + 1}-{start + AT_ONCE}"] = {field: every[field] for field in FIELDS}
-        shares = ", ".join(f"{each['as asked']['mean']:.1%}" for each in found.values())
-        return found | {CHANGES: changes_of(parts[0], parts[-1], CHANGING)}, f"turns as asked, ten by ten: {shares}"
+            for number, ten in enumerate(tens)
+        }
+        every = {name: figures_of(part) for name, part in parts.items()}
+        found: dict[str, Any] = {name: {field: each[field] for field in FIELDS} for name, each in every.items()}
+        first, *_, last = parts.values()
+        found[CHANGES] = changes_of(first, last, CHANGING)
+        if model.name == MAIN:
+            found[WITHOUT_DRIFT] = _without_drift(tens, model.engine(), recogniser)
+        shares = ", ".join(f"{found[name]['as asked']['mean']:.1%}" for name in parts)
+        return found, f"turns as asked, ten by ten: {shares}"
 
     measure(out, "drift", seed, (model for model in measured_models(out) if model.name in MODELS), figures)
+
+
+def _by_tens(games: Sequence[Sequence[Shown]]) -> list[list[Shown]]:
+    """Return the first ten turns of all games, the second ten, and so on."""
+    starts = range(0, TURNS, AT_ONCE)
+    return [[turn for game in games for turn in game[start : start + AT_ONCE]] for start in starts]
+
+
+def _without_drift(tens: Sequence[Sequence[Shown]], engine: Engine, recogniser: Recogniser) -> Any:
+    """Return how far the reconstructed clips of the last ten turns differ from those of the first ten."""
+    ends = [
+        reconstructed_turns([recorded(turn.scripted, engine.config) for turn in ten], engine.autoencoder)
+        for ten in (tens[0], tens[-1])
+    ]
+    first, last = (values_by_game(turns, recogniser, engine.window_turns) for turns in ends)
+    return changes_of(first, last, CHANGING)
 
 
 def long_games(stories: Sequence[Story]) -> Iterator[Story]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from examples.miniature.claims import CHANGES, MAIN, RESEARCH, SEEDS
+from examples.miniature.claims import CHANGES, MAIN, RESEARCH, SEEDS, WITHOUT_DRIFT
 from examples.miniature.figures import Figure
 from examples.miniature.games import SETS
 from pipeline.core.atomic import replacing
@@ -98,21 +98,23 @@ def _of_claims(name: str, claims: Mapping[str, Mapping[str, _Figures]]) -> Itera
 
 def _of_drift(drift: Mapping[str, Mapping[str, _Figures]]) -> Iterator[str]:
     for model, found in drift.items():
-        tens = {name: figures for name, figures in found.items() if name != CHANGES}
+        tens = {name: figures for name, figures in found.items() if name not in (CHANGES, WITHOUT_DRIFT)}
         yield f"## Games of 50 turns: `{model}`"
         yield table(tens)
-        yield _drifted(tens, found[CHANGES])
+        (first, begun), *_, (last, _) = tens.items()
+        yield f"T{last[1:]} against {first}: {_changes(begun, found[CHANGES])}."
+        if WITHOUT_DRIFT in found:
+            yield f"Their recorded clips, reconstructed: {_changes(begun, found[WITHOUT_DRIFT])}."
 
 
-def _drifted(tens: Mapping[str, _Figures], changes: _Figures) -> str:
-    """Return a sentence on how the last turns differ from the first ones."""
-    (first, begun), *_, (last, _) = tens.items()
+def _changes(begun: _Figures, changes: _Figures) -> str:
+    """Return in words how the last turns differ from the first ones."""
     parts = []
     for field, change in changes.items():
         whole, unit = (0.01, " points") if field == "as asked" else (0.01 * (begun[field]["mean"] or 1.0), "%")
         ends = "" if change["low"] is None else f" ({change['low'] / whole:+.0f} to {change['high'] / whole:+.0f})"
         parts.append(f"{field} {change['mean'] / whole:+.0f}{unit}{ends}")
-    return f"T{last[1:]} against {first}: {', '.join(parts)}."
+    return ", ".join(parts)
 
 
 def over_runs(runs: Sequence[_Figures]) -> dict[str, Figure]:

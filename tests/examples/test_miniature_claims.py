@@ -231,9 +231,10 @@ def test_long_games_are_measured_by_tens(measured_world: Path, monkeypatch: pyte
     monkeypatch.setattr("examples.miniature.claims.AT_ONCE", 2)
     measure_drift(measured_world)
     found = json.loads((measured_world / "drift" / "model.json").read_text())
-    assert list(found) == ["changes", "turns 1-2", "turns 3-4"]
-    change, first, last = (found[part]["saturation"]["mean"] for part in found)
+    assert list(found) == ["changes", "changes, reconstructed", "turns 1-2", "turns 3-4"]
+    change, without_drift, first, last = (found[part]["saturation"]["mean"] for part in found)
     assert change == pytest.approx(last - first)
+    assert without_drift != change
     assert found["turns 1-2"].keys() == set(FIELDS)
     assert AT_ONCE == 10
 
@@ -270,7 +271,9 @@ def test_models_stand_side_by_side_and_seeds_have_a_mean(tmp_path: Path) -> None
     (tmp_path / "drift").mkdir()
     changes = {"as asked": CHANGE, "saturation": CHANGE, "sharpness": CHANGE | {"low": None, "high": None}}
     tens = {"turns 1-10": figures(0.9), "turns 41-50": figures(0.81)}
-    (tmp_path / "drift" / "model.json").write_text(json.dumps(tens | {"changes": changes}))
+    (tmp_path / "drift" / "model.json").write_text(
+        json.dumps(tens | {"changes": changes, "changes, reconstructed": {"as asked": CHANGE}})
+    )
     text = write_tables(tmp_path).read_text()
     models = section(text, "`val`: all models")[0]
     assert models == "| right in | `model` | `distilled` | `seed-1` | `seed-2` | `short` |"
@@ -290,6 +293,7 @@ def test_models_stand_side_by_side_and_seeds_have_a_mean(tmp_path: Path) -> None
     ]
     drift = "as asked -9 points (-18 to +0), saturation -10% (-20 to +0), sharpness -10%."
     assert f"Turns 41-50 against turns 1-10: {drift}" in text
+    assert "Their recorded clips, reconstructed: as asked -9 points (-18 to +0)." in text
 
 
 def test_without_figures_the_step_to_run_is_named(tmp_path: Path) -> None:
