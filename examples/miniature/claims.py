@@ -116,20 +116,22 @@ def measure_drift(out: Path, seed: int = 0) -> None:
     games = list(long_games(read_stories(out, "dataset", "val")))
 
     def figures(model: MeasuredModel, recogniser: Recogniser) -> tuple[Any, str]:
-        maker = model.maker()
-        tens = _by_tens([list(played(game, maker, seed + number)) for number, game in enumerate(games)])
+        engine = model.engine()
+        tens = _by_tens([list(played(game, engine, seed + number)) for number, game in enumerate(games)])
         parts = {
             f"turns {AT_ONCE * number + 1}-{AT_ONCE * (number + 1)}": values_by_game(
-                ten, recogniser, maker.window_turns
+                ten, recogniser, engine.window_turns
             )
             for number, ten in enumerate(tens)
         }
-        every = {name: figures_of(part) for name, part in parts.items()}
-        found: dict[str, Any] = {name: {field: each[field] for field in FIELDS} for name, each in every.items()}
+        found: dict[str, Any] = {
+            name: {field: each for field, each in figures_of(part).items() if field in FIELDS}
+            for name, part in parts.items()
+        }
         first, *_, last = parts.values()
         found[CHANGES] = changes_of(first, last, CHANGING)
         if model.name == MAIN:
-            found[WITHOUT_DRIFT] = _without_drift(tens, model.engine(), recogniser)
+            found[WITHOUT_DRIFT] = _without_drift(tens, engine, recogniser)
         shares = ", ".join(f"{found[name]['as asked']['mean']:.1%}" for name in parts)
         return found, f"turns as asked, ten by ten: {shares}"
 
