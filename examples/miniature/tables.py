@@ -108,7 +108,7 @@ def _of_drift(drift: Mapping[str, Mapping[str, _Figures]]) -> Iterator[str]:
 
 
 def _changes(begun: _Figures, changes: _Figures) -> str:
-    """Return in words how the last turns differ from the first ones."""
+    """Return in words how the last turns differ from the first ones, in percent of what the model began with."""
     parts = []
     for field, change in changes.items():
         whole, unit = (0.01, " points") if field == "as asked" else (0.01 * (begun[field]["mean"] or 1.0), "%")
