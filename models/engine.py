@@ -95,7 +95,8 @@ class Engine:
             frame_decoder = TinyFrames.of(checkpoint, load_device, formats["autoencoder"])
         else:
             frame_decoder = checkpoint.autoencoder(load_device, formats["autoencoder"])
-            arrange(frame_decoder, frame_decoder.dtype)
+            if device.type == "cpu":
+                arrange(frame_decoder, frame_decoder.dtype)
         # Adapters are merged: one matrix product per projection instead of three; only training needs them apart.
         game_model = checkpoint.game_model(load_device, formats["language_model"])
         game_model.merge_adapters()

@@ -11,6 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from diffusers import AutoencoderKLCogVideoX
+from torch import Tensor
+from torch.profiler import profile
 
 from models.acceleration import arrange, formats_of, is_compiled, is_fast_in_bf16, precision_name
 from models.checkpoint import Checkpoint
@@ -104,6 +107,24 @@ def test_frames_in_bfloat16_with_channels_last_are_the_same_to_the_eye() -> None
     latents_BTCHW = torch.randn(1, 3, 16, 4, 6, generator=torch.Generator().manual_seed(1))
     frames, others = (decode_latents(each, latents_BTCHW).float() for each in (exact, half))
     assert 0 < (frames - others).square().mean() < 255**2 / 10**4  # 40 dB
+
+
+def test_frames_in_float32_keep_clear_of_slow_convolutions_and_stay_the_same() -> None:
+    checkpoint = Checkpoint.open(brief_checkpoint())
+    plain, arranged = checkpoint.autoencoder(), checkpoint.autoencoder()
+    arrange(arranged, arranged.dtype)
+    latents_BTCHW = torch.randn(1, 3, 16, 4, 6, generator=torch.Generator().manual_seed(1))
+    (frames, slow), (others, fast) = _decoded(plain, latents_BTCHW), _decoded(arranged, latents_BTCHW)
+    assert (frames - others).abs().max() <= 1
+    assert "aten::slow_conv3d" in slow  # else torch has changed, and `arrange` may leave float32 alone
+    assert "aten::slow_conv3d" not in fast
+
+
+def _decoded(autoencoder: AutoencoderKLCogVideoX, latents_BTCHW: Tensor) -> tuple[Tensor, set[str]]:
+    """Return the frames, and the names of torch's operations."""
+    with profile() as profiled:
+        frames_BTHWC = decode_latents(autoencoder, latents_BTCHW)
+    return frames_BTHWC.float(), {event.key for event in profiled.key_averages()}
 
 
 def test_eight_bit_weights_are_refused_without_their_package(monkeypatch: pytest.MonkeyPatch) -> None:
