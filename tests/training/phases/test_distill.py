@@ -174,6 +174,9 @@ def test_teachers_that_cannot_teach_are_refused(tmp_path: Path) -> None:
         check_teacher("guide", Checkpoint.open(tmp_path / "game"))
     guided, few = {"guidance": 3.0}, {"guidance": 3.0, "steps": 4}
     check_teacher("distill", refused(adapted.folder, distilled=guided))
+    shutil.copytree(adapted.folder, tmp_path / "guide", copy_function=shutil.copy)  # of a teacher without a note
+    (tmp_path / "guide" / "trained.json").write_text('{"phases": [{"phase": "guide", "step": 9, "steps": 9}]}')
+    check_teacher("distill", refused(tmp_path / "guide", distilled=guided))
     for name, distilled in (("guide", guided), ("guide", few), ("distill", few)):
         with pytest.raises(UserError, match=r"is distilled already, .*: start from adapt/result"):
             check_teacher(name, refused(adapted.folder, distilled=distilled))
