@@ -9,8 +9,9 @@ By CPU time of the packaged model on one Intel machine, with its instructions re
     guided step         30          43         47        40        101        47
     frames              64         396        205       405        522       428
 
-Frames in bfloat16 have channels last in memory: 64 ms instead of 105 with AMX. With the AVX512-BF16 of AMD, all
-networks are faster in bfloat16 (docs/results/game-speed.md).
+Frames in float32 were measured before `arrange` gave them to oneDNN. In bfloat16, they have channels last in memory:
+64 ms instead of 105 with AMX. With the AVX512-BF16 of AMD, all networks are faster in bfloat16
+(docs/results/game-speed.md).
 """
 
 from __future__ import annotations
