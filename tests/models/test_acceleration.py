@@ -109,6 +109,7 @@ def test_frames_in_bfloat16_with_channels_last_are_the_same_to_the_eye() -> None
     assert 0 < (frames - others).square().mean() < 255**2 / 10**4  # 40 dB
 
 
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="needs torch with oneDNN")  # type: ignore[no-untyped-call]
 def test_frames_in_float32_keep_clear_of_slow_convolutions_and_stay_the_same() -> None:
     checkpoint = Checkpoint.open(brief_checkpoint())
     plain, arranged = checkpoint.autoencoder(), checkpoint.autoencoder()
