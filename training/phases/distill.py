@@ -224,9 +224,9 @@ def check_teacher(name: str, checkpoint: Checkpoint) -> None:
     folder, distilled = checkpoint.folder, checkpoint.config.distilled
     if distilled and (distilled.steps or name == "guide"):
         raise UserError(f"{folder} is distilled already, and a copy of a copy gets worse: start from adapt/result")
-    if name == "distill" and not distilled:
-        raise UserError(f"{folder} needs guidance, and distill.guide.steps is 0: raise it to train that part first")
     if name == "distill":
+        if not distilled:
+            raise UserError(f"{folder} needs guidance, and distill.guide.steps is 0: raise it to train that part first")
         return  # `guide` checked its teacher, whose phases this result may not name
     trained = read_note(folder / TRAINED)
     phases = None if trained is None else {phase["phase"] for phase in trained["phases"]}
